@@ -1,0 +1,222 @@
+"""The typed, versioned answer of a solve; its JSON is what `--format json` prints.
+
+Contents: SCHEMA, Status, Margin, Binding, RankedMapping, Space, Proof, Conflict, Relaxation, Answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = "mapsearch.answer/1"
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Margin(_Record):
+    """One relation on one mapping."""
+
+    relation: str
+    demand: float
+    limit: float
+    unit: str
+    margin: float
+    origin: str = "physics"
+    """physics, placement, user, or the framework whose rule it is."""
+    reason: str = ""
+
+
+class Binding(_Record):
+    """The relation that binds in value: the least relaxation that unlocks a faster mapping."""
+
+    relation: str
+    lever: str
+    """What to change, in the user's words: `HBM per device +6.1 GB`."""
+    relax_by: float
+    unit: str
+    unlock: str
+    """What then becomes feasible: the axes that differ, `PP16 -> PP8`."""
+    gain: float
+    """Share of the step time that it saves."""
+    step_time_s: float
+    """Step time of the unlocked mapping."""
+
+
+class RankedMapping(_Record):
+    """One feasible mapping with everything that was estimated about it (SI units)."""
+
+    rank: int
+    sizes: dict[str, int]
+    """tp, cp, dp, pp, etp, ep, edp, vpp, micro_batch, zero."""
+    choices: dict[str, str]
+    """schedule, recompute, offload, cp_kind, dispatcher, as words."""
+    placement: dict[str, dict[str, int]]
+    """Axis: {level: ways it is cut there}, levels innermost first, cuts of 1 left out."""
+    devices: int
+    microbatches: int
+    layers_per_stage: list[int]
+    step_time_s: float
+    tokens_per_s: float
+    mfu: float
+    hfu: float
+    breakdown_s: dict[str, float]
+    """Parts of the step that add up to step_time_s."""
+    communication_s: dict[str, float]
+    """Communication per class and step, hidden or not."""
+    exposed_s: dict[str, float]
+    """The part of it that is not hidden."""
+    exposed_fraction: float
+    peak_memory_bytes: float
+    """Worst stage, reserve not included."""
+    memory_limit_bytes: float
+    worst_stage: int
+    memory_bytes: dict[str, float]
+    """Parts of the worst stage's peak; they add up to peak_memory_bytes."""
+    memory_by_stage_bytes: list[float]
+    margins: list[Margin]
+    binding: Binding | None = None
+    binding_note: str = ""
+    """Said when no single relaxation was found to help."""
+
+
+class Space(_Record):
+    """How large the searched space was, and how much of it was looked at."""
+
+    mappings: int
+    cells: int
+    pairs_evaluated: int
+    grid_options: int = 0
+
+
+class Proof(_Record):
+    """One proof of the ranking by one backend."""
+
+    backend: str
+    status: Literal["proven", "not proven", "disagrees"]
+    kind: str
+    """`exhaustion`, `all cells`, or `cells under the cutoff` (leans on the decomposition's bounds)."""
+    bound_s: float | None = None
+    seconds: float = 0.0
+    detail: str = ""
+
+
+class Conflict(_Record):
+    """A minimal set of relations that no mapping satisfies together."""
+
+    relations: list[str]
+    sentences: list[str]
+
+
+class Relaxation(_Record):
+    """The least change of one lever that makes something fit, and what then fits."""
+
+    lever: str
+    """`devices 64 -> 1,024`."""
+    relation: str
+    from_value: float
+    to_value: float
+    unit: str
+    mapping: str
+    """The resulting mapping in a line."""
+    step_time_s: float | None = None
+
+
+class Provenance(_Record):
+    """Inputs and versions: enough to run the same search again."""
+
+    version: str
+    model: str
+    run: str
+    topology: str
+    profile: str
+    input_sha256: dict[str, str]
+    assumptions: list[str]
+    """Assumed or fitted values that the numbers rest on."""
+    libraries: dict[str, str]
+
+
+class Answer(_Record):
+    """What `solve` returns."""
+
+    schema_: str = Field(default=SCHEMA, alias="schema")
+    status: Status
+    bound_s: float | None
+    """Proven lower bound of the best step time."""
+    gap: float | None
+    """(best - bound) / best; 0 when proven."""
+    space: Space
+    proofs: list[Proof]
+    provenance: Provenance
+    mappings: list[RankedMapping]
+    conflicts: list[Conflict] = []
+    relaxations: list[Relaxation] = []
+    rejections: dict[str, int] = {}
+    """How many mappings (or grid options) each relation alone rejects, when nothing is feasible."""
+    notes: list[str] = []
+    timings_s: dict[str, float] = Field(default_factory=dict, exclude=True)
+    """Wall times of the phases; left out of the JSON so that equal inputs give equal bytes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+
+    @property
+    def best(self) -> RankedMapping | None:
+        """The first mapping, or None."""
+        return self.mappings[0] if self.mappings else None
+
+    def to_json(self) -> str:
+        """The versioned JSON, the same bytes for the same answer."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+    def to_dataframe(self) -> Any:
+        """A pandas DataFrame with a row per mapping. Raises BackendMissing when pandas is not installed."""
+        from mapsearch.errors import BackendMissing
+
+        try:
+            import pandas
+        except ImportError:
+            raise BackendMissing("pandas is not installed; pip install 'mapsearch[all]'") from None
+        return pandas.DataFrame([row(mapping) for mapping in self.mappings])
+
+    def _repr_html_(self) -> str:
+        """The ranked table, for notebooks."""
+        from html import escape
+
+        rows = [row(mapping) for mapping in self.mappings]
+        title = f"<p>{escape(self.status)}: {len(rows)} mappings</p>"
+        if not rows:
+            return title
+        head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(str(value))}</td>" for value in line.values()) + "</tr>" for line in rows
+        )
+        return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def row(mapping: RankedMapping) -> dict[str, Any]:
+    """One mapping as a flat record: what CSV and data frames show."""
+    return {
+        "rank": mapping.rank,
+        "step_time_s": mapping.step_time_s,
+        "tokens_per_s": mapping.tokens_per_s,
+        "mfu": mapping.mfu,
+        "hfu": mapping.hfu,
+        "peak_memory_bytes": mapping.peak_memory_bytes,
+        "memory_limit_bytes": mapping.memory_limit_bytes,
+        "exposed_fraction": mapping.exposed_fraction,
+        "devices": mapping.devices,
+        "microbatches": mapping.microbatches,
+        **mapping.sizes,
+        **mapping.choices,
+        "placement": "; ".join(
+            f"{axis}=" + "*".join(f"{level}:{ways}" for level, ways in cuts.items())
+            for axis, cuts in mapping.placement.items()
+        ),
+        "binding": mapping.binding.relation if mapping.binding else "",
+        "lever": mapping.binding.lever if mapping.binding else "",
+        "gain": mapping.binding.gain if mapping.binding else 0.0,
+    }

@@ -1,0 +1,62 @@
+"""The mapping inventory: one value for every axis, plus where each axis lives.
+
+Contents: Mapping.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from mapsearch import axes
+from mapsearch.inventories.base import Inventory
+from mapsearch.inventories.run import CpKindWord, DispatcherWord, OffloadWords, RecomputeWords, ScheduleWord
+
+AxisName = Literal["tp", "cp", "dp", "pp", "etp", "ep", "edp"]
+
+
+class Mapping(Inventory):
+    """A complete mapping: what `solve` writes and `check` reads."""
+
+    kind: ClassVar[str] = "mapping"
+    tp: int = Field(default=1, gt=0)
+    cp: int = Field(default=1, gt=0)
+    dp: int = Field(default=1, gt=0)
+    pp: int = Field(default=1, gt=0)
+    etp: int = Field(default=1, gt=0)
+    ep: int = Field(default=1, gt=0)
+    edp: int = Field(default=1, gt=0)
+    vpp: int = Field(default=1, gt=0)
+    micro_batch: int = Field(default=1, gt=0)
+    schedule: ScheduleWord = axes.Schedule.ONE_F_ONE_B
+    recompute: RecomputeWords = axes.Recompute.NONE
+    zero: int = Field(default=1, ge=0, le=3)
+    offload: OffloadWords = axes.Offload.NONE
+    cp_kind: CpKindWord = axes.CpKind.RING
+    dispatcher: DispatcherWord = axes.Dispatcher.ALL_TO_ALL
+    placement: dict[AxisName, dict[str, int]] = Field(default_factory=dict)
+    """Axis: {level name: ways it is cut there}; levels left out are cut 1 way."""
+
+    @model_validator(mode="after")
+    def _grids_meet(self) -> Mapping:
+        attention, expert = self.tp * self.cp * self.dp, self.etp * self.ep * self.edp
+        if attention != expert:
+            raise ValueError(
+                f"tp*cp*dp = {self.tp}*{self.cp}*{self.dp} = {attention} and etp*ep*edp = "
+                f"{self.etp}*{self.ep}*{self.edp} = {expert} must be equal: both grids cover the same devices"
+            )
+        for axis, cuts in self.placement.items():
+            product = 1
+            for level, ways in cuts.items():
+                if ways < 1:
+                    raise ValueError(f"placement.{axis}.{level} is {ways}; it must be at least 1")
+                product *= ways
+            if product != getattr(self, axis):
+                raise ValueError(f"placement.{axis} multiplies to {product}, but {axis} is {getattr(self, axis)}")
+        return self
+
+    @property
+    def devices(self) -> int:
+        """Devices the mapping uses: TP * CP * DP * PP."""
+        return self.tp * self.cp * self.dp * self.pp

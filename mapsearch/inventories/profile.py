@@ -1,0 +1,71 @@
+"""The profile inventory: measured or assumed efficiencies of a device and its software.
+
+Contents: Saturation, CollectiveEfficiency, Profile.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from mapsearch.inventories.base import Inventory
+from mapsearch.units import Bytes, Seconds
+
+Evidence = Literal["measured", "datasheet", "assumed", "fitted"]
+
+
+class Saturation(Inventory):
+    """Share of the peak that a kernel reaches: `peak * x / (x + half)` in each of its dimensions."""
+
+    kind: ClassVar[str] = "saturation curve"
+    peak: float = Field(gt=0.0, le=1.0)
+    """Share of the datasheet peak at the best shape."""
+    half_rows: float = Field(default=0.0, ge=0.0)
+    """Rows (tokens) at which half of `peak` is reached."""
+    half_columns: float = Field(default=0.0, ge=0.0)
+    """Output or reduction width at which half of `peak` is reached."""
+
+
+class CollectiveEfficiency(Inventory):
+    """Share of the link bandwidth that one kind of collective reaches, and its start-up cost."""
+
+    kind: ClassVar[str] = "collective efficiency"
+    peak: float = Field(gt=0.0, le=1.0)
+    half_bytes: Bytes = 0.0
+    """Message bytes per rank at which half of `peak` is reached, on top of the latency terms."""
+    launch: Seconds = 0.0
+    """Fixed cost of one call."""
+
+
+class Profile(Inventory):
+    """Efficiencies of one device and software generation; shared by all mappings."""
+
+    kind: ClassVar[str] = "profile"
+    name: str = Field(min_length=1)
+    evidence: Evidence = "assumed"
+    """What the numbers rest on as a whole; `sources` may say more for single fields."""
+    gemm: Saturation
+    grouped_gemm: Saturation
+    attention_forward: Saturation
+    attention_backward: Saturation
+    memory_bandwidth: float = Field(gt=0.0, le=1.0)
+    """Share of HBM bandwidth that elementwise kernels reach."""
+    kernel_launch: Seconds = 0.0
+    """Host time per kernel that is not hidden."""
+    kernels_per_layer: float = Field(default=0.0, ge=0.0)
+    fp8_quantise_passes: float = Field(default=0.0, ge=0.0)
+    """HBM passes over a GEMM's inputs to quantise them."""
+    all_reduce: CollectiveEfficiency
+    all_gather: CollectiveEfficiency
+    """Also reduce-scatter."""
+    all_to_all: CollectiveEfficiency
+    point_to_point: CollectiveEfficiency
+    overlap_slowdown: float = Field(default=1.0, gt=0.0, le=1.0)
+    """gamma: rate of a communication that runs under compute, as a share of its rate alone."""
+    tp_overlap: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of tensor-parallel communication that its GEMM hides when overlap is on."""
+    runtime_bytes: Bytes
+    """HBM taken by the context and libraries before any tensor."""
+    communicator_bytes: Bytes
+    """HBM of one communicator of a group with more than one rank."""

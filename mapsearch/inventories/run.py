@@ -1,0 +1,190 @@
+"""The run inventory: batch, lengths, precision, limits, and the candidate values of each choice.
+
+Contents: Precision, Routing, StateRecipe, Overlap, Constraints, Run.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+
+from mapsearch import axes
+from mapsearch.inventories.base import Inventory
+
+
+def _coded(words: axes.Words) -> Any:
+    return Annotated[
+        int,
+        BeforeValidator(lambda value: value if isinstance(value, int) and not isinstance(value, bool)
+                        and words.bits else words.read(value)),
+        PlainSerializer(lambda code: words.write(code), return_type=str),
+        WithJsonSchema({"type": "string", "examples": list(words.by_word)}),
+    ]
+
+
+ScheduleWord = _coded(axes.SCHEDULE)
+RecomputeWords = _coded(axes.RECOMPUTE)
+CpKindWord = _coded(axes.CP_KIND)
+DispatcherWord = _coded(axes.DISPATCHER)
+OffloadWords = _coded(axes.OFFLOAD)
+
+ComputePrecision = Literal["bf16", "fp16", "fp8-tensor", "fp8-block", "mxfp8"]
+
+
+class StateRecipe(Inventory):
+    """Bytes of model state per parameter (FORMULAS 3.6)."""
+
+    kind: ClassVar[str] = "state recipe"
+    weight_bytes: float = Field(default=2.0, gt=0)
+    gradient_bytes: float = Field(default=4.0, gt=0)
+    """Persistent gradient buffer."""
+    master_bytes: float = Field(default=4.0, ge=0)
+    moment_bytes: float = Field(default=8.0, ge=0)
+    """Both Adam moments together."""
+    fp8_primary_weights: bool = False
+    """Weights are kept in FP8 only; otherwise FP8 compute adds its copies to the BF16 weights."""
+    fp8_weight_copies: float = Field(default=2.0, ge=0)
+    """Bytes per parameter of cached FP8 row and column copies, charged only with FP8 compute."""
+    gradient_reduce_bytes: float = Field(default=4.0, gt=0)
+    """Bytes per parameter that the gradient reduction sends."""
+
+
+class Routing(Inventory):
+    """How evenly tokens spread over experts, and what is done about it."""
+
+    kind: ClassVar[str] = "routing record"
+    capacity_factor: float = Field(default=1.25, ge=1.0, le=1000)
+    """Slots per expert over the mean load, for padded dispatchers."""
+    rank_skew: float = Field(default=1.0, ge=1.0, le=1000)
+    """Largest over mean load of the expert ranks, for dropless dispatchers."""
+    pair_skew: float = Field(default=1.0, ge=1.0, le=1000)
+    """Largest over mean traffic of a pair of ranks."""
+    min_capacity: int = Field(default=0, ge=0)
+    """Least slots per expert and source (DeepSpeed: 8)."""
+    combine_bytes: float = Field(default=2.0, gt=0)
+    """Bytes per element of the combine all-to-all."""
+
+
+class Overlap(Inventory):
+    """Which communications the framework hides (FORMULAS 4.3)."""
+
+    kind: ClassVar[str] = "overlap record"
+    grad_reduce: bool = True
+    param_gather: bool = True
+    tp: bool = True
+    """Tensor-parallel communication pipelined with its GEMM."""
+    cp: bool = True
+    pp: bool = True
+    """Point-to-point hidden behind another chunk (interleaved schedules)."""
+    expert_all_to_all: bool = False
+    """Dispatch and combine of one microbatch behind another's compute (merged 1F1B)."""
+    shared_expert: bool = False
+    """Dispatch and combine behind the shared expert."""
+
+
+class UserConstraints(Inventory):
+    """The user's own limits on axes; each is a relation like any other and can be in conflict."""
+
+    kind: ClassVar[str] = "constraints record"
+    fix: dict[str, Any] = Field(default_factory=dict)
+    """Axis: value."""
+    allow: dict[str, list[Any]] = Field(default_factory=dict)
+    """Axis: accepted values."""
+    at_most: dict[str, float] = Field(default_factory=dict)
+    at_least: dict[str, float] = Field(default_factory=dict)
+    inside: dict[str, list[str]] = Field(default_factory=dict)
+    """Level name: axes whose groups may not leave one unit of that level."""
+
+    @model_validator(mode="after")
+    def _known_axes(self) -> UserConstraints:
+        choices = (*axes.SIZES, *axes.CHOICES)
+        for name in (*self.fix, *self.allow, *self.at_most, *self.at_least):
+            if name not in choices:
+                raise ValueError(
+                    f"{name!r} is not an axis{axes.near_miss(name, choices)}; axes: {axes.listed(choices)}"
+                )
+        for members in self.inside.values():
+            for name in members:
+                if name not in axes.SIZES:
+                    raise ValueError(f"{name!r} is not a parallel size; accepted: {axes.listed(axes.SIZES)}")
+        for name in (*self.fix, *self.allow):
+            for value in self.allow.get(name, [self.fix.get(name)]):
+                read_axis(name, value)
+        return self
+
+
+def read_axis(axis: str, value: Any) -> int:
+    """The code or number of one axis value as written. Raises ValueError."""
+    if axis in axes.WORDS:
+        return axes.WORDS[axis].read(value)
+    if isinstance(value, bool) or not isinstance(value, int | str) or not str(value).lstrip("-").isdigit():
+        raise ValueError(f"{axis} takes a whole number, not {value!r}")
+    if int(value) < (0 if axis == "zero" else 1):
+        raise ValueError(f"{axis} takes a whole number of at least {0 if axis == 'zero' else 1}, not {value}")
+    return int(value)
+
+
+class Run(Inventory):
+    """One training run: what is fixed, what is limited, and what the search may choose from."""
+
+    kind: ClassVar[str] = "run"
+    name: str = Field(default="run", min_length=1)
+    sequence_length: int = Field(gt=0, le=2**40)
+    global_batch: int = Field(gt=0, le=2**40)
+    """Sequences per optimizer step."""
+    mean_square_length: float | None = Field(default=None, gt=0)
+    """sum(L_i^2) / sum(L_i) of packed documents; the sequence length when all are one piece."""
+    precision: ComputePrecision = "bf16"
+    state: StateRecipe = StateRecipe()
+    routing: Routing = Routing()
+    overlap: Overlap = Overlap()
+    framework: Literal["megatron", "torchtitan", "deepspeed", "none"] = "megatron"
+    """Whose legality rules apply beyond physics (FORMULAS 5.2)."""
+    sequence_parallel: bool = True
+    memory_efficient_permutation: bool = True
+    """Router probability applied before the second expert GEMM, so its output need not be kept."""
+    fused_cross_entropy: bool = False
+    """Loss computed in place: 2 bytes per logit fewer copies."""
+    reserve: float = Field(default=0.15, ge=0.0, lt=1.0)
+    """Share of usable HBM kept for allocator fragmentation; charged once."""
+    exposed_limit: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Largest exposed communication as a share of the step."""
+    exposed_limit_by_class: dict[Literal["tp", "cp", "ep", "dp", "pp"], float] = Field(default_factory=dict)
+    optimizer_memory_passes: float = Field(default=1.0, gt=0)
+    micro_batch: list[Annotated[int, Field(gt=0, le=2**30)]] = Field(default=[1, 2, 4], min_length=1)
+    vpp: list[Annotated[int, Field(gt=0, le=1024)]] = Field(default=[1, 2, 4, 5, 8], min_length=1)
+    schedule: list[ScheduleWord] = Field(default=[1, 2], min_length=1)
+    recompute: list[RecomputeWords] = Field(default=[0, 3, 64], min_length=1)
+    zero: list[Annotated[int, Field(ge=0, le=3)]] = Field(default=[1], min_length=1)
+    offload: list[OffloadWords] = Field(default=[0], min_length=1)
+    cp_kind: list[CpKindWord] = Field(default=[0, 1, 2], min_length=1)
+    dispatcher: list[DispatcherWord] = Field(default=[0], min_length=1)
+    placement: dict[Literal["tp", "cp", "dp", "pp", "etp", "ep", "edp"], Literal["inside", "free"]] = Field(
+        default_factory=dict
+    )
+    """Axes whose groups must stay inside the high-bandwidth domain (`inside`), or may leave it (`free`)."""
+    constraints: UserConstraints = UserConstraints()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Run:
+        for name in axes.CHOICES:
+            values = getattr(self, name)
+            if len(set(values)) != len(values):
+                raise ValueError(f"{name} lists a value twice: {values}")
+        return self
+
+    @property
+    def attended_length(self) -> float:
+        """Length that the quadratic part of attention sees: sum(L_i^2) / sum(L_i)."""
+        return self.mean_square_length or float(self.sequence_length)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one optimizer step."""
+        return self.global_batch * self.sequence_length
+
+    @property
+    def fp8(self) -> bool:
+        """True when GEMMs run in an FP8 format."""
+        return "fp8" in self.precision

@@ -1,0 +1,89 @@
+"""Quantities: pure numpy functions whose scope is their signature.
+
+Contents: Quantity, quantity, Num, maximum, minimum, positive_part.
+
+Positional parameters are axes, by their official name; everything else is a fact and keyword-only. The
+functions `maximum`, `minimum` and `positive_part` are the only non-linear operations of the compositions, and
+they also accept the symbolic and interval values of the solver: one composition serves numbers, bounds and
+encoders (docs/explanation/formulation.md).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapsearch.axes import SCOPE
+
+Num: TypeAlias = Any
+"""A scalar, a numpy array, or a solver value with + - * and `max_with`."""
+Floats: TypeAlias = NDArray[np.float64]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Quantity(Generic[P, R]):
+    """A named, pure function of axes: value, unit, scope and source of its formula."""
+
+    function: Callable[P, R]
+    unit: str
+    source: str
+    scope: tuple[str, ...]
+    facts: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The function's name, which ends in its unit."""
+        return self.function.__name__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+
+def quantity(unit: str, source: str) -> Callable[[Callable[P, R]], Quantity[P, R]]:
+    """Declare a quantity. Raises TypeError at import when a positional parameter is not an axis."""
+
+    def declare(function: Callable[P, R]) -> Quantity[P, R]:
+        parameters = inspect.signature(function).parameters.values()
+        scope = tuple(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
+        facts = tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
+        strangers = [name for name in scope if name not in SCOPE]
+        if strangers:
+            raise TypeError(f"{function.__name__}: {', '.join(strangers)} is not an axis; make it keyword-only")
+        if not inspect.getdoc(function):
+            raise TypeError(f"{function.__name__} has no docstring")
+        declared = Quantity(function, unit, source, scope, facts)
+        declared.__dict__["__doc__"] = function.__doc__
+        return declared
+
+    return declare
+
+
+def maximum(first: Num, *others: Num) -> Num:
+    """The largest of the values, elementwise; symbolic when any of them is."""
+    result = first
+    for other in others:
+        if hasattr(result, "max_with"):
+            result = result.max_with(other)
+        elif hasattr(other, "max_with"):
+            result = other.max_with(result)
+        else:
+            result = np.maximum(result, other)
+    return result
+
+
+def minimum(first: Num, *others: Num) -> Num:
+    """The smallest of the values, as the negated maximum of their negations."""
+    return -1.0 * maximum(-1.0 * first, *(-1.0 * other for other in others))
+
+
+def positive_part(value: Num) -> Num:
+    """max(0, value): what is left of a communication after its window."""
+    return maximum(value, 0.0)

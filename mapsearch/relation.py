@@ -1,0 +1,59 @@
+"""Relations: quantity <= limit, with a margin, a reason and levers.
+
+Contents: Lever, Relation, Verdict.
+
+A relation never answers with a bare bool: its margin is `limit - demand` in its unit, negative when broken.
+Pure yes/no rules have demand 0 or 1 and limit 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Side = Literal["cell", "attention", "expert", "pair"]
+"""Which part of a mapping a relation reads: the shared cell, one grid's option, or both together."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One relation judged on one mapping: numbers, and the sentence that states them."""
+
+    relation: str
+    demand: float
+    limit: float
+    unit: str
+    reason: str
+    levers: tuple[str, ...] = ()
+    origin: str = "physics"
+
+    @property
+    def margin(self) -> float:
+        """Limit minus demand, in the relation's unit."""
+        return self.limit - self.demand
+
+    @property
+    def holds(self) -> bool:
+        """True when the margin is not negative."""
+        return self.margin >= 0.0
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A rule over a mapping: `demand(...) <= limit(...)`, each an array over the options of its side.
+
+    `demand` and `limit` receive the side's view (see constraints/views.py) and return arrays that broadcast
+    over its options, or solver values on the pair side. `sentence` states the broken or held rule for one
+    mapping, with its numbers.
+    """
+
+    name: str
+    side: Side
+    unit: str
+    demand: Callable[[Any], Any]
+    limit: Callable[[Any], Any]
+    sentence: Callable[[Any, float, float], str]
+    origin: str = "physics"
+    levers: tuple[str, ...] = field(default=())
+    source: str = ""
