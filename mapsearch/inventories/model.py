@@ -32,6 +32,8 @@ class SlidingWindow(Inventory):
     size: int = Field(gt=0)
     layers: int = Field(gt=0)
     """How many of the layers use the window; the others attend to the whole sequence."""
+    chunked: bool = False
+    """The window is a fixed chunk (Llama 4): a token sees its own chunk's earlier tokens only."""
 
 
 class Moe(Inventory):
@@ -46,6 +48,8 @@ class Moe(Inventory):
     """Total FFN width of the shared experts, 0 for none."""
     shared_gate: bool = False
     router_bias: bool = False
+    expert_bias: bool = False
+    """Biases on both linear layers of each routed expert (gpt-oss)."""
     groups: int = Field(default=1, gt=0)
     """Expert groups of group-limited routing."""
     top_groups: int = Field(default=1, gt=0)
@@ -80,9 +84,17 @@ class Model(Inventory):
     mla: Mla | None = None
     sliding_window: SlidingWindow | None = None
     qkv_bias: bool = False
+    output_bias: bool = False
+    """Bias on the attention's output projection."""
+    attention_sinks: bool = False
+    """One learned logit per head that takes part in the softmax (gpt-oss)."""
     linear_bias: bool = False
-    """Biases on every linear layer (GPT-3 style)."""
+    """Biases on every linear layer of attention and dense FFN (GPT-3 style)."""
+    head_bias: bool = False
+    """Bias on the output head."""
     qk_norm: bool = False
+    qk_norm_width: Literal["head", "all"] = "head"
+    """One norm weight per element of a head, or over all heads together (OLMoE, MiniMax-M2)."""
     norms_per_layer: int = Field(default=2, ge=1, le=8)
     norm_bias: bool = False
     """LayerNorm (weight and bias) instead of RMSNorm."""
@@ -110,6 +122,10 @@ class Model(Inventory):
     def _consistent(self) -> Model:
         if self.attention == "mla" and self.mla is None:
             raise ValueError("attention is 'mla', so the record 'mla' must be given")
+        if self.attention == "mla" and (self.qk_norm or self.qkv_bias or self.output_bias or self.linear_bias):
+            raise ValueError("qk_norm and biases are counted for 'gqa' only; MLA's own two norms are always counted")
+        if self.attention == "gqa" and self.mla is not None:
+            raise ValueError("attention is 'gqa', so the record 'mla' has no meaning; write attention: mla")
         if self.attention == "gqa" and self.heads % self.kv_heads:
             raise ValueError(f"heads ({self.heads}) is not a multiple of kv_heads ({self.kv_heads})")
         if self.dense_first > self.layers:
@@ -123,12 +139,11 @@ class Model(Inventory):
     @cached_property
     def layer_kinds(self) -> tuple[Literal["dense", "moe"], ...]:
         """Kind of the FFN of each layer, in order."""
-        if self.moe is None:
-            return ("dense",) * self.layers
-        return tuple(
-            "moe" if i >= self.dense_first and (i - self.dense_first + 1) % self.moe_period == 0 else "dense"
-            for i in range(self.layers)
-        )
+        kinds: list[Literal["dense", "moe"]] = ["dense"] * self.layers
+        if self.moe is not None:
+            first = self.dense_first + self.moe_period - 1
+            kinds[first :: self.moe_period] = ["moe"] * len(kinds[first :: self.moe_period])
+        return tuple(kinds)
 
     @property
     def moe_layers(self) -> int:

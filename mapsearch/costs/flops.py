@@ -1,0 +1,173 @@
+"""FLOP per token and per step, and KV-cache bytes (FORMULAS 1.5, 3.2).
+
+Contents: attended_keys, mean_attended_keys, linear_flops, attention_core_flops, router_flops, forward_flops_per_token,
+training_flops_per_token, torchtitan_flops_per_token, training_flops, kv_cache_bytes_per_token, kv_cache_bytes.
+
+Model FLOP, as MFU counts them: no recompute, backward = twice forward. One multiply or add is one FLOP.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapsearch.inventories.model import Model, SlidingWindow
+from mapsearch.inventories.run import Run
+from mapsearch.quantity import Num, quantity
+
+BACKWARD_AND_FORWARD = 3.0
+"""Forward once, input gradient once, weight gradient once (FORMULAS 3.2)."""
+
+
+def attended_keys(length: Num, window: SlidingWindow | None = None) -> Num:
+    """Mean number of keys that a query sees in a causal sequence of `length` tokens.
+
+    Whole sequence: s/2. Sliding window w < s: w - w^2/(2s). Chunks of c: min(c, s)/2.
+    Unit: keys. Source: FORMULAS 3.2 (causal half), integral of min(i, w) over the positions.
+    """
+    length = np.asarray(length, dtype=float)
+    if window is None:
+        return length / 2.0
+    size = np.minimum(float(window.size), length)
+    return size / 2.0 if window.chunked else size - size**2 / (2.0 * length)
+
+
+def mean_attended_keys(length: Num, *, model: Model) -> Num:
+    """Keys that a query sees, averaged over the layers (MTP modules not counted). Unit: keys."""
+    window = model.sliding_window
+    if window is None:
+        return attended_keys(length)
+    share = window.layers / model.layers
+    return share * attended_keys(length, window) + (1.0 - share) * attended_keys(length)
+
+
+def _attention_weights(model: Model) -> float:
+    """Matrix elements of one layer's attention projections."""
+    if model.mla is None:
+        return float(model.hidden * model.head_dim * 2 * (model.heads + model.kv_heads))
+    mla, heads = model.mla, model.heads
+    query = mla.q_rank * (model.hidden + heads * model.qk_dim) if mla.q_rank else model.hidden * heads * model.qk_dim
+    key_value = mla.kv_rank * (model.hidden + heads * (mla.nope_dim + mla.value_dim)) + model.hidden * mla.rope_dim
+    return float(query + key_value + heads * mla.value_dim * model.hidden)
+
+
+def _layer_counts(model: Model) -> tuple[int, int]:
+    """Dense and MoE layers with the MTP modules' layers, which are of the last kind."""
+    moe_last = model.layer_kinds[-1] == "moe"
+    return (
+        model.dense_layers + (0 if moe_last else model.mtp_layers),
+        model.moe_layers + (model.mtp_layers if moe_last else 0),
+    )
+
+
+@quantity(unit="FLOP per token", source="FORMULAS 3.2")
+def linear_flops(*, model: Model) -> Num:
+    """Forward FLOP per token of all linear layers but the router, output heads and MTP included.
+
+    2 x [L attn_linear + 3F h L_dense + (3fK + 3f_s) h L_moe + mtp(3h + 2h^2) + hV(1+mtp)]; gated FFNs, else 2.
+
+    Axes: none. Unit: FLOP per token. Source: FORMULAS 3.2, Megatron-LM num_floating_point_operations.
+    Ignores: biases, norms, vocabulary padding.
+    """
+    dense, moe = _layer_counts(model)
+    weights = (dense + moe) * _attention_weights(model)
+    weights += dense * model.ffn_matrices * model.hidden * model.ffn
+    if model.moe is not None:
+        width = model.moe.expert_ffn * model.moe.top_k + model.moe.shared_ffn
+        weights += moe * model.ffn_matrices * model.hidden * width
+    weights += model.mtp_layers * (3.0 * model.hidden + 2.0 * model.hidden**2)
+    weights += float(model.hidden) * model.vocab * (1 + model.mtp_layers)
+    return 2.0 * weights
+
+
+@quantity(unit="FLOP per token", source="FORMULAS 3.2")
+def router_flops(*, model: Model) -> Num:
+    """Forward FLOP per token of all routers: 2hE per MoE layer.
+
+    Axes: none. Unit: FLOP per token. Source: FORMULAS 3.2, 9 (Megatron leaves them out; published totals do not).
+    """
+    experts = model.moe.experts if model.moe is not None else 0
+    return 2.0 * model.hidden * experts * _layer_counts(model)[1]
+
+
+@quantity(unit="FLOP per token", source="FORMULAS 3.2")
+def attention_core_flops(*, model: Model, length: Num) -> Num:
+    """Forward FLOP per token of all attention cores: 2 n_q(d_qk + d_v) x keys seen, causal.
+
+    `length` is sum(L_i^2)/sum(L_i) when documents are packed. MTP modules attend to the whole sequence.
+
+    Axes: none. Unit: FLOP per token. Source: FORMULAS 3.2.
+    Ignores: softmax; packed documents shorter than a sliding window are taken at their mean length.
+    """
+    per_key = 2.0 * model.heads * (model.qk_dim + model.v_dim)
+    layers = model.layers * mean_attended_keys(length, model=model) + model.mtp_layers * attended_keys(length)
+    return per_key * layers
+
+
+@quantity(unit="FLOP per token", source="FORMULAS 3.2")
+def forward_flops_per_token(*, model: Model, length: Num, router: bool = True) -> Num:
+    """Forward model FLOP per token at a sequence length, causal.
+
+    Axes: none. Unit: FLOP per token. Source: FORMULAS 3.2.
+    """
+    routers = router_flops(model=model) if router else 0.0
+    return linear_flops(model=model) + routers + attention_core_flops(model=model, length=length)
+
+
+@quantity(unit="FLOP per token", source="FORMULAS 3.2")
+def training_flops_per_token(*, model: Model, length: Num, router: bool = True) -> Num:
+    """Model FLOP per token of one training step: three times forward.
+
+    `router=False` is Megatron's own count; published DeepSeek-V3 totals include the router.
+
+    Axes: none. Unit: FLOP per token. Source: FORMULAS 3.2.
+    """
+    return BACKWARD_AND_FORWARD * forward_flops_per_token(model=model, length=length, router=router)
+
+
+@quantity(unit="FLOP per token", source="FORMULAS 3.2")
+def torchtitan_flops_per_token(*, model: Model, length: Num, router: bool = True) -> Num:
+    """Training FLOP per token as torchtitan counts them: 6 N_matmul + 6 L n_q(d_qk + d_v) s, not causal.
+
+    Twice the attention of `training_flops_per_token`, so MFU of the two cannot be compared.
+
+    Axes: none. Unit: FLOP per token. Source: FORMULAS 3.2.
+    Ignores: sliding windows, as torchtitan does.
+    """
+    linear = BACKWARD_AND_FORWARD * (linear_flops(model=model) + (router_flops(model=model) if router else 0.0))
+    layers = model.layers + model.mtp_layers
+    return linear + 6.0 * layers * model.heads * (model.qk_dim + model.v_dim) * np.asarray(length, dtype=float)
+
+
+@quantity(unit="FLOP", source="FORMULAS 3.2")
+def training_flops(*, model: Model, run: Run) -> Num:
+    """Model FLOP of one optimizer step, all devices together: tokens x FLOP per token. The numerator of MFU.
+
+    Axes: none. Unit: FLOP. Source: FORMULAS 3.2.
+    Ignores: recompute (MFU counts none).
+    """
+    return run.tokens_per_step * training_flops_per_token(model=model, length=run.attended_length)
+
+
+@quantity(unit="bytes", source="FORMULAS 1.5")
+def kv_cache_bytes_per_token(*, model: Model, element_bytes: float = 2.0) -> Num:
+    """KV-cache bytes that one token adds to one layer: 2 n_kv d e; MLA (r_kv + d_r) e.
+
+    Axes: none. Unit: bytes. Source: FORMULAS 1.5.
+    """
+    if model.mla is not None:
+        return (model.mla.kv_rank + model.mla.rope_dim) * element_bytes
+    return 2.0 * model.kv_heads * model.head_dim * element_bytes
+
+
+@quantity(unit="bytes", source="FORMULAS 1.5")
+def kv_cache_bytes(*, model: Model, length: Num, element_bytes: float = 2.0) -> Num:
+    """KV-cache bytes of one sequence over all layers; a windowed layer keeps its window only.
+
+    Axes: none. Unit: bytes. Source: FORMULAS 1.5.
+    Ignores: MTP modules.
+    """
+    length = np.asarray(length, dtype=float)
+    windowed = model.sliding_window.layers if model.sliding_window else 0
+    size = model.sliding_window.size if model.sliding_window else 0
+    tokens = (model.layers - windowed) * length + windowed * np.minimum(length, size)
+    return kv_cache_bytes_per_token(model=model, element_bytes=element_bytes) * tokens
