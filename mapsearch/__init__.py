@@ -1,5 +1,68 @@
-"""mapsearch: exact search over the parallel mappings of huge mixture-of-experts training."""
+"""mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
+
+`mapsearch.solve(...)` and `mapsearch.check(...)` are the Python API. Everything is imported on first use, so
+that `import mapsearch` loads neither a solver nor numpy.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mapsearch.answer import Answer, CheckReport, RankedMapping
+    from mapsearch.api import check, solve
+    from mapsearch.errors import ExitCode, InputError, MapsearchError
+    from mapsearch.inventories.mapping import Mapping
+    from mapsearch.inventories.model import Model
+    from mapsearch.inventories.profile import Profile
+    from mapsearch.inventories.run import Run
+    from mapsearch.progress import Progress
+
+__all__ = [
+    "Answer",
+    "CheckReport",
+    "ExitCode",
+    "InputError",
+    "Mapping",
+    "MapsearchError",
+    "Model",
+    "Profile",
+    "Progress",
+    "RankedMapping",
+    "Run",
+    "check",
+    "solve",
+]
+
+_HOMES = {
+    "solve": "mapsearch.api",
+    "check": "mapsearch.api",
+    "Answer": "mapsearch.answer",
+    "CheckReport": "mapsearch.answer",
+    "RankedMapping": "mapsearch.answer",
+    "ExitCode": "mapsearch.errors",
+    "InputError": "mapsearch.errors",
+    "MapsearchError": "mapsearch.errors",
+    "Mapping": "mapsearch.inventories.mapping",
+    "Model": "mapsearch.inventories.model",
+    "Profile": "mapsearch.inventories.profile",
+    "Run": "mapsearch.inventories.run",
+    "Progress": "mapsearch.progress",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its home on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Public names, loaded or not."""
+    return sorted({*globals(), *__all__})

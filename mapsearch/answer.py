@@ -1,6 +1,7 @@
 """The typed, versioned answer of a solve; its JSON is what `--format json` prints.
 
-Contents: SCHEMA, Status, Margin, Binding, RankedMapping, Space, Proof, Conflict, Relaxation, Answer.
+Contents: SCHEMA, Status, Margin, Binding, RankedMapping, Space, Proof, Conflict, Relaxation, Answer,
+CHECK_SCHEMA, CheckReport.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 SCHEMA = "mapsearch.answer/1"
+CHECK_SCHEMA = "mapsearch.check/1"
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
@@ -158,6 +160,8 @@ class Answer(_Record):
     rejections: dict[str, int] = {}
     """How many mappings (or grid options) each relation alone rejects, when nothing is feasible."""
     notes: list[str] = []
+    interrupted: bool = False
+    """True when the search was stopped by the user; what was found until then is in `mappings`."""
     timings_s: dict[str, float] = Field(default_factory=dict, exclude=True)
     """Wall times of the phases; left out of the JSON so that equal inputs give equal bytes."""
 
@@ -195,6 +199,31 @@ class Answer(_Record):
             "<tr>" + "".join(f"<td>{escape(str(value))}</td>" for value in line.values()) + "</tr>" for line in rows
         )
         return f"{title}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+class CheckReport(_Record):
+    """What `check` returns: one mapping, and every relation with its margin."""
+
+    schema_: str = Field(default=CHECK_SCHEMA, alias="schema")
+    feasible: bool
+    """True when no relation is broken."""
+    mapping: RankedMapping | None
+    """The estimate, or None when the mapping is too broken to be evaluated."""
+    margins: list[Margin]
+    """Every relation, in the order of the constraint list."""
+    provenance: Provenance | None = None
+    notes: list[str] = []
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+
+    @property
+    def broken(self) -> list[Margin]:
+        """The relations that do not hold."""
+        return [margin for margin in self.margins if margin.margin < 0.0]
+
+    def to_json(self) -> str:
+        """The versioned JSON, the same bytes for the same report."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
 
 
 def row(mapping: RankedMapping) -> dict[str, Any]:

@@ -1,0 +1,124 @@
+"""The entry point: a lazy command group, and one place that turns errors into sentences and exit codes.
+
+Contents: COMMANDS, LazyGroup, cli, main.
+
+`mapsearch --help` answers at once: a command's module is imported only when that command runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from mapsearch import __version__
+from mapsearch.errors import ExitCode, MapsearchError, near_miss
+
+COMMANDS = {
+    "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
+    "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
+    "model": ("mapsearch.cli.model:command", "List and show models: parameters, states, FLOP, KV bytes."),
+    "topology": ("mapsearch.cli.topology:command", "List, show and validate clusters."),
+    "schema": ("mapsearch.cli.schema:command", "Print the JSON Schema of an input file or of the answer."),
+    "completion": ("mapsearch.cli.completion:command", "Print the completion script of a shell."),
+}
+"""Command: where it lives, and its line in `mapsearch --help` (known without importing it)."""
+
+
+class LazyGroup(click.Group):
+    """A group that knows the names of its commands and imports one only when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the help page."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        found: click.Command = getattr(importlib.import_module(module), attribute)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest command when there is none of that name."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}{near_miss(args[0], COMMANDS)}; commands: {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Command names, without importing them."""
+        named = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return named or click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Start with: mapsearch solve --topology asic.yaml",
+)
+@click.version_option(__version__, prog_name="mapsearch", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Search the parallel mappings of a mixture-of-experts training run, and prove the ranking.
+
+    Exit codes: 0 found, 2 bad input, 3 proven infeasible, 4 stopped without a mapping or without the proof that
+    was required, 5 a backend is missing, 130 interrupted.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line. Returns the exit code; a bug keeps its traceback (exit 1)."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name still gets the rest
+    try:
+        code = _exit_code(cli.main(args=arguments, prog_name="mapsearch", standalone_mode=False))
+        sys.stdout.flush()
+        return code
+    except MapsearchError as problem:
+        _say(str(problem))
+        return int(problem.exit_code)
+    except click.UsageError as problem:
+        _say(_usage_sentence(problem))
+        return int(ExitCode.BAD_INPUT)
+    except click.ClickException as problem:
+        _say(problem.format_message())
+        return int(ExitCode.BAD_INPUT)
+    except (KeyboardInterrupt, click.Abort):
+        _say("interrupted")
+        return int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has left (`| head`): nothing more to say, and nothing to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.FOUND)
+
+
+def _exit_code(result: Any) -> int:
+    return int(result) if isinstance(result, int) else int(ExitCode.FOUND)
+
+
+def _say(sentence: str) -> None:
+    """One line on stderr, whatever stood in the message."""
+    print(f"mapsearch: {' '.join(sentence.split())}", file=sys.stderr)
+
+
+def _usage_sentence(problem: click.UsageError) -> str:
+    message = problem.format_message().rstrip(".")
+    path = problem.ctx.command_path if problem.ctx else "mapsearch"
+    return f"{message[:1].lower()}{message[1:]} (see {path} --help)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

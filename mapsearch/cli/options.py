@@ -1,0 +1,218 @@
+"""Options that several commands share: inputs, overrides of the run, the user's own constraints, and output.
+
+Contents: Inputs, FORMATS, input_options, constraint_options, output_options, read_run, output_format, check_output.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from mapsearch.errors import InputError, UsageError, listed, near_miss
+
+if TYPE_CHECKING:
+    from mapsearch.inventories.run import Run
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEFAULT_MODEL = "moe-5t"
+DEFAULT_RUN = "long-context-128k"
+DEFAULT_TOPOLOGY = "asic"
+FORMATS = ("table", "json", "yaml", "csv", "md")
+_SUFFIXES = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".csv": "csv", ".md": "md"}
+_NUMBERED = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
+
+
+class CatalogueName(click.ParamType):
+    """A file, or the name of a built-in document; completes both."""
+
+    name = "name|file"
+
+    def __init__(self, package: str, folder: str = "") -> None:
+        self.package, self.folder = package, folder
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse an empty name early."""
+        if not str(value).strip():
+            self.fail("is empty; give a name or a file", param, ctx)
+        if "\0" in str(value):
+            self.fail("holds a NUL character; give a name or a file", param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Built-in names, then files."""
+        folder = resources.files(self.package) / "catalogue" / self.folder
+        stems = sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
+        named = [CompletionItem(stem) for stem in stems if stem.startswith(incomplete)]
+        return named or [CompletionItem(incomplete, type="file")]
+
+
+class Duration(click.ParamType):
+    """A positive, finite number of seconds."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number of seconds."""
+        try:
+            seconds = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        if not math.isfinite(seconds) or seconds <= 0.0:
+            self.fail(f"{value} is not a positive, finite number of seconds", param, ctx)
+        return seconds
+
+
+def _stack(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def input_options(function: F) -> F:
+    """--model, --run, --topology, --profile, --devices and the overrides of the run."""
+    inventories = "mapsearch.inventories"
+    return _stack(
+        click.option(
+            "--model", "-m", type=CatalogueName(inventories, "models"), help=f"Model.  [default: {DEFAULT_MODEL}]"
+        ),
+        click.option("--run", "-r", type=CatalogueName(inventories, "runs"), help=f"Run.  [default: {DEFAULT_RUN}]"),
+        click.option(
+            "--topology",
+            "-t",
+            type=CatalogueName("mapsearch.topologies"),
+            help=f"Cluster.  [default: {DEFAULT_TOPOLOGY}]",
+        ),
+        click.option(
+            "--profile",
+            "-p",
+            type=CatalogueName(inventories, "profiles"),
+            help="Efficiencies.  [default: the topology's own]",
+        ),
+        click.option("--devices", type=click.IntRange(1, 2**31), metavar="N", help="Use at most N devices."),
+        click.option(
+            "--sequence-length", type=click.IntRange(1, 2**40), metavar="TOKENS", help="Override the run's length."
+        ),
+        click.option(
+            "--global-batch", type=click.IntRange(1, 2**40), metavar="SEQUENCES", help="Override the run's batch."
+        ),
+        click.option("--precision", metavar="FORMAT", help="bf16, fp16, fp8-tensor, fp8-block or mxfp8."),
+        click.option("--framework", metavar="NAME", help="Legality rules: megatron, torchtitan, deepspeed or none."),
+    )(function)
+
+
+def constraint_options(function: F) -> F:
+    """--fix, --allow, --at-most, --at-least, --inside."""
+    return _stack(
+        click.option("--fix", multiple=True, metavar="AXIS=VALUE", help="Fix an axis: tp=8, schedule=1f1b. Repeatable."),
+        click.option("--allow", multiple=True, metavar="AXIS=A,B", help="Allow only these: ep=32,64. Repeatable."),
+        click.option("--at-most", multiple=True, metavar="AXIS=N", help="Upper limit: pp=16. Repeatable."),
+        click.option("--at-least", multiple=True, metavar="AXIS=N", help="Lower limit: dp=2. Repeatable."),
+        click.option(
+            "--inside", multiple=True, metavar="LEVEL:AXIS", help="Keep groups inside a level: rack:ep. Repeatable."
+        ),
+    )(function)
+
+
+def output_options(function: F) -> F:
+    """--format, --output, --quiet, --verbose."""
+    return _stack(
+        click.option(
+            "--format",
+            "-f",
+            "format_",
+            type=click.Choice(FORMATS),
+            help="How to write the result.  [default: by the name of --output, else table]",
+        ),
+        click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write to FILE instead of the screen."),
+        click.option("--quiet", "-q", is_flag=True, help="No progress, no footer."),
+        click.option("--verbose", "-v", is_flag=True, help="All assumptions, and where time and memory go."),
+    )(function)
+
+
+def output_format(format_: str | None, output: str | None) -> str:
+    """The format asked for, else the one that the file's name says, else the table."""
+    return format_ or (_SUFFIXES.get(Path(output).suffix.lower(), "table") if output else "table")
+
+
+def check_output(output: str | None) -> None:
+    """Refuse an unwritable --output before the search rather than after it. Raises UsageError."""
+    if output is None:
+        return
+    path = Path(output)
+    if path.is_dir():
+        raise UsageError("is a directory; name a file in it", file=output, field="--output")
+    if not path.parent.is_dir():
+        raise UsageError(f"the folder {str(path.parent)!r} does not exist", file=output, field="--output")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError("cannot be written (permission)", file=output, field="--output")
+
+
+def read_run(
+    name: str,
+    *,
+    overrides: dict[str, Any],
+    constraints: dict[str, Sequence[str]] | None = None,
+) -> Run:
+    """The run by name or path, with the options that override it and the user's constraints merged in.
+
+    `overrides` is field: value (None: not given); `constraints` is option name: its values as written. An option
+    wins over the same axis in the file. Raises InputError naming the file, or UsageError naming the option.
+    """
+    from mapsearch.inventories.base import load_inventory
+    from mapsearch.inventories.run import Run
+
+    run = load_inventory(Run, name)
+    for field, value in overrides.items():
+        if value is not None:
+            run = _changed(run, f"--{field.replace('_', '-')}", **{field: value})
+    for option, written in (constraints or {}).items():
+        for text in written:
+            merged = _merged(run.constraints.model_dump(exclude={"sources"}), option, text)
+            run = _changed(run, f"--{option.replace('_', '-')} {text}", constraints=merged)
+    return run
+
+
+def _changed(run: Run, option: str, **changes: Any) -> Run:
+    try:
+        return run.replaced(**changes)
+    except InputError as problem:
+        raise UsageError(problem.problem, field=option) from None
+
+
+def _merged(constraints: dict[str, Any], option: str, text: str) -> dict[str, Any]:
+    mark = ":" if option == "inside" else "="
+    name, found, value = (part.strip() for part in text.partition(mark))
+    flag = f"--{option.replace('_', '-')}"
+    if not (found and name and value):
+        example = {"inside": "rack:ep", "allow": "ep=32,64"}.get(option, "tp=8")
+        raise UsageError(f"{text!r} is not read; write it as {flag} {example}", field=flag)
+    if option == "inside":
+        members = [part.strip() for part in value.split(",")]
+        constraints["inside"] = {**constraints["inside"], name: [*constraints["inside"].get(name, []), *members]}
+        return constraints
+    axis = name.lower().replace("-", "_")
+    read = {"fix": lambda: value, "allow": lambda: [part.strip() for part in value.split(",")]}
+    limit = read[option]() if option in read else _limit(flag, axis, value)
+    constraints[option] = {**constraints[option], axis: limit}
+    return constraints
+
+
+def _limit(flag: str, axis: str, value: str) -> float:
+    if axis not in _NUMBERED:
+        raise UsageError(
+            f"{axis!r} has no order to limit{near_miss(axis, _NUMBERED)}; accepted: {listed(_NUMBERED)}", field=flag
+        )
+    if not value.isdigit() or len(value) > 15:
+        raise UsageError(f"{axis} takes a whole number, not {value!r}", field=flag)
+    return float(value)

@@ -1,0 +1,1 @@
+"""Renderings of answers: pure functions from typed results to text."""
