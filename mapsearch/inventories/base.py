@@ -1,134 +1,17 @@
-"""What all inventories share: strict fields, sources beside numbers, and messages that name file and field.
+"""Loading inventories by path or catalogue name; the records themselves live in `mapsearch.records`.
 
-Contents: Inventory, Sourced, validate, load_inventory, resolve.
+Contents: Inventory, validate, load_inventory, resolve, catalogue_names.
 """
 
 from __future__ import annotations
 
-from importlib import resources
-from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from mapsearch.records import Inventory, catalogue_names, resolve, validate
 
-from mapsearch import documents
-from mapsearch.errors import InputError, listed, near_miss
+__all__ = ["Inventory", "catalogue_names", "load_inventory", "resolve", "validate"]
 
-T = TypeVar("T", bound="Inventory")
-
-
-class Inventory(BaseModel):
-    """A strict, frozen record read from YAML.
-
-    Any field may be written as `{value: ..., source: measured|datasheet|assumed|fitted, note: ...}`; the
-    value is read as usual and its source is kept in `sources` under the field's name.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-    kind: ClassVar[str] = "document"
-    sources: dict[str, str] = Field(default_factory=dict)
-    """Where each number came from, by field name: measured, datasheet, assumed, fitted, or a citation."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _lift_sources(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        lifted: dict[str, Any] = {}
-        sources = dict(data.get("sources") or {})
-        for key, value in data.items():
-            if isinstance(value, dict) and "value" in value and set(value) <= {"value", "source", "note"}:
-                lifted[key] = value["value"]
-                sources[key] = ": ".join(str(value[k]) for k in ("source", "note") if k in value) or "not said"
-            else:
-                lifted[key] = value
-        if sources:
-            lifted["sources"] = sources
-        return lifted
-
-    def replaced(self, **changes: Any) -> Self:
-        """A validated copy with some fields changed. Raises InputError."""
-        return validate(type(self), {**self.model_dump(), **changes}, file=f"{self.kind} (changed)")
-
-
-def validate(cls: type[T], data: Any, *, file: str) -> T:
-    """Build an inventory from plain data. Raises InputError: the first problem, with its field path."""
-    if not isinstance(data, dict):
-        raise InputError(f"holds {_kind_of(data)} where a {cls.kind} (keys and values) is expected", file=file)
-    try:
-        return cls.model_validate(data)
-    except ValidationError as problem:
-        raise _first_problem(cls, problem, file) from None
-
-
-def _kind_of(data: Any) -> str:
-    return {list: "a list", str: "text", type(None): "nothing"}.get(type(data), f"a {type(data).__name__}")
-
-
-def _first_problem(cls: type[BaseModel], problem: ValidationError, file: str) -> InputError:
-    error = problem.errors(include_url=False)[0]
-    path = [part for part in error["loc"] if not str(part).startswith("function-")]
-    field = ".".join(str(part) for part in path)
-    if error["type"] == "extra_forbidden":
-        known = _fields_at(cls, path[:-1])
-        return InputError(
-            f"unknown key{near_miss(str(path[-1]), known)}; known keys: {listed(sorted(known))}",
-            file=file,
-            field=field,
-        )
-    if error["type"] == "missing":
-        return InputError("is missing; it has no default", file=file, field=field)
-    message = str(error["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    given = "" if repr(error["input"])[:60] in message or error["type"] == "value_error" else (
-        f" (given: {str(error['input'])[:60]})"
-    )
-    return InputError(f"{message[:1].lower()}{message[1:]}{given}", file=file, field=field)
-
-
-def _fields_at(cls: type[BaseModel], path: list[Any]) -> list[str]:
-    """Names of the fields of the record at `path`, looking through lists, dicts and optional types."""
-    here: Any = cls
-    for part in path:
-        fields = getattr(here, "model_fields", {})
-        if part in fields:
-            here = _record_in(fields[part].annotation)
-    return [name for name in getattr(here, "model_fields", {}) if name != "sources"]
-
-
-def _record_in(annotation: Any) -> Any:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        found = _record_in(argument)
-        if found is not None:
-            return found
-    return None
-
-
-def catalogue_names(package: str, folder_name: str = "") -> list[str]:
-    """Names of the documents in a built-in catalogue, sorted."""
-    folder = resources.files(package) / "catalogue" / folder_name
-    return sorted(item.name.removesuffix(".yaml") for item in folder.iterdir() if item.name.endswith(".yaml"))
-
-
-def resolve(name: str, package: str, kind: str, folder_name: str = "") -> tuple[Any, str]:
-    """A document by path, else by name in a folder of the package's catalogue: its data and the name to show.
-
-    Raises InputError: no such file and no such name, with the nearest name and the list of names.
-    """
-    path = Path(name)
-    stem = path.name.removesuffix(".yaml")
-    names = catalogue_names(package, folder_name)
-    if path.exists() or (len(path.parts) > 1):
-        return documents.load(path), name
-    if stem in names:
-        text = (resources.files(package) / "catalogue" / folder_name / f"{stem}.yaml").read_text(encoding="utf-8")
-        return documents.parse(text, file=f"{stem} (built in)"), f"{stem} (built in)"
-    raise InputError(
-        f"no such file, and no built-in {kind} of that name{near_miss(stem, names)}; built in: {listed(names)}",
-        file=name,
-    )
+T = TypeVar("T", bound=Inventory)
 
 
 def load_inventory(cls: type[T], name: str) -> T:

@@ -1,0 +1,232 @@
+"""The topology document: a device, and either levels or an explicit graph of nodes and links.
+
+Contents: DeviceSpec, LevelSpec, NodeSpec, LinkSpec, LinkName, Topology.
+
+Bandwidths are written with their unit and are *per device, one way* unless `direction: both` stands beside them;
+then the number is the sum of both ways and is halved (docs/reference/topology.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from mapsearch.errors import near_miss
+from mapsearch.records import Inventory, Record
+from mapsearch.topologies.fabric import Device, LevelKind
+from mapsearch.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds
+
+MAX_DEVICES = 2**30
+Direction = Literal["one_way", "both"]
+NodeType = Literal["device", "switch", "nic", "host"]
+
+
+class DeviceSpec(Record):
+    """What one device is; all devices of a topology are alike."""
+
+    name: str = Field(min_length=1)
+    hbm: Bytes = Field(gt=0)
+    """Memory of one device."""
+    hbm_bandwidth: BytesPerSecond = Field(gt=0)
+    peak: dict[str, Annotated[FlopsPerSecond, Field(gt=0)]] = Field(min_length=1)
+    """Dense peak rate by number format, such as `bf16` and `fp8`; not the rate with sparsity."""
+    host_memory: Bytes = 0.0
+    """Host memory per device that offload may use."""
+    host_bandwidth: BytesPerSecond = 0.0
+    """Between one device and its host, one way."""
+
+    def device(self) -> Device:
+        """The device in SI units."""
+        return Device(
+            name=self.name,
+            hbm_bytes=self.hbm,
+            hbm_bytes_per_s=self.hbm_bandwidth,
+            peak_flops=dict(self.peak),
+            host_memory_bytes=self.host_memory,
+            host_bytes_per_s=self.host_bandwidth,
+            sources=dict(self.sources),
+        )
+
+
+class LevelSpec(Record):
+    """One tier of the levels form."""
+
+    name: str = Field(min_length=1, pattern=r"^[^/\s]+$")
+    kind: LevelKind = "switch"
+    size: int = Field(gt=0, le=2**24)
+    """Units of the tier inside (devices, for the innermost) in one unit of this tier."""
+    bandwidth: BytesPerSecond = Field(gt=0)
+    """Per device, for traffic that crosses this tier; over all links of the device in a mesh, ring or torus."""
+    direction: Direction = "one_way"
+    latency: Seconds
+    """From device to device across this tier; to the next neighbour in a ring or torus."""
+    high_bandwidth: bool = False
+    """This tier belongs to the high-bandwidth domain."""
+    dims: list[Annotated[int, Field(gt=0)]] = Field(default_factory=list)
+    """Sizes of the axes of a torus."""
+    in_network_reduction: bool = False
+
+    @model_validator(mode="after")
+    def _dims_fit(self) -> LevelSpec:
+        if self.kind == "torus" and not self.dims:
+            raise ValueError(f"level {self.name!r} is a torus and needs dims, such as dims: [4, 4, 4]")
+        if self.kind != "torus" and self.dims:
+            raise ValueError(f"level {self.name!r} is a {self.kind} and takes no dims; only a torus does")
+        if self.dims and math.prod(self.dims) != self.size:
+            shape = " x ".join(map(str, self.dims))
+            raise ValueError(
+                f"level {self.name!r} has dims {shape} = {math.prod(self.dims):,} but size {self.size:,}; make them equal"
+            )
+        return self
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bandwidth per device, one way."""
+        return self.bandwidth / 2.0 if self.direction == "both" else self.bandwidth
+
+
+class NodeSpec(Record):
+    """A node of the explicit form."""
+
+    id: str = Field(min_length=1)
+    type: NodeType = "device"
+    unit: str = ""
+    """Where a device sits, outermost first (`rack0/board3`), when the links alone do not tell the tiers."""
+    in_network_reduction: bool = False
+
+
+class LinkSpec(Record):
+    """A full-duplex link of the explicit form."""
+
+    a: str
+    b: str
+    bandwidth: BytesPerSecond = Field(gt=0)
+    """Of the whole link, one way."""
+    direction: Direction = "one_way"
+    latency: Seconds = 0.0
+    count: int = Field(default=1, ge=1, le=1024)
+    """Parallel links alike."""
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bandwidth of all parallel links together, one way."""
+        return self.count * (self.bandwidth / 2.0 if self.direction == "both" else self.bandwidth)
+
+
+class LinkName(Record):
+    """A link named by its ends."""
+
+    a: str
+    b: str
+
+
+class Topology(Inventory):
+    """A cluster as its owner describes it."""
+
+    kind: ClassVar[str] = "topology"
+    name: str = Field(min_length=1)
+    device: DeviceSpec
+    all_to_all: Literal["variable", "fixed"] = "variable"
+    """`fixed` when the communication library offers only whole-group all-to-all of one size for all."""
+    levels: list[LevelSpec] = Field(default_factory=list)
+    """Tiers, innermost first."""
+    nodes: list[NodeSpec] = Field(default_factory=list)
+    links: list[LinkSpec] = Field(default_factory=list)
+    level_names: list[str] = Field(default_factory=list)
+    """Explicit form: names for the derived tiers, innermost first."""
+    high_bandwidth: BytesPerSecond | None = None
+    """Explicit form: tiers with at least this per device and way form the high-bandwidth domain."""
+    down: list[str | LinkName] = Field(default_factory=list)
+    """What is broken: a node or a unit such as `rack3/board2/device5` (counted from 0), or a link `{a: .., b: ..}`."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Topology:
+        if bool(self.levels) == bool(self.nodes):
+            both = "both levels and nodes" if self.levels else "neither levels nor nodes"
+            raise ValueError(f"has {both}; give levels (tiers), or nodes and links (an explicit graph)")
+        if self.levels:
+            self._check_levels()
+        else:
+            self._check_graph()
+        return self
+
+    def _check_levels(self) -> None:
+        for field in ("links", "level_names", "high_bandwidth"):
+            if getattr(self, field):
+                raise ValueError(f"{field} belongs to the explicit form; this topology has levels")
+        _refuse_twice("level", [level.name for level in self.levels])
+        total = math.prod(level.size for level in self.levels)
+        if total > MAX_DEVICES:
+            raise ValueError(f"has {total:,} devices; at most {MAX_DEVICES:,} are accepted")
+        for item in self.down:
+            if isinstance(item, LinkName):
+                raise ValueError(f"down link {item.a} - {item.b}: only the explicit form has named links; name a unit")
+            unit_index(item, self.levels)
+
+    def _check_graph(self) -> None:
+        ids = [node.id for node in self.nodes]
+        _refuse_twice("node", ids)
+        known = set(ids)
+        if not any(node.type == "device" for node in self.nodes):
+            raise ValueError("has no devices; give at least one node of type device")
+        for link in self.links:
+            if link.a == link.b:
+                raise ValueError(f"link {link.a} - {link.b} joins a node to itself; remove it")
+        ends: list[Any] = [*self.links, *(item for item in self.down if isinstance(item, LinkName))]
+        for link in ends:
+            for end in (link.a, link.b):
+                if end not in known:
+                    raise ValueError(f"link {link.a} - {link.b}: no node is called {end!r}{near_miss(end, known)}")
+        pairs = {frozenset((link.a, link.b)) for link in self.links}
+        for item in self.down:
+            if isinstance(item, str) and item not in known:
+                raise ValueError(f"down: no node is called {item!r}{near_miss(item, known)}")
+            if isinstance(item, LinkName) and frozenset((item.a, item.b)) not in pairs:
+                raise ValueError(f"down: no link joins {item.a} and {item.b}")
+
+    @property
+    def device_count(self) -> int:
+        """Devices as built, broken ones included."""
+        if self.levels:
+            return math.prod(level.size for level in self.levels)
+        return sum(node.type == "device" for node in self.nodes)
+
+    def warnings(self) -> list[str]:
+        """What looks like a slip (bits for bytes, both directions, sparse peaks), one sentence each."""
+        from mapsearch.topologies.known import suspicions
+
+        return suspicions(self)
+
+
+def _refuse_twice(what: str, names: list[str]) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{what} {repeated[0]!r} stands {Counter(names)[repeated[0]]} times; names must differ")
+
+
+def unit_index(path: str, levels: list[LevelSpec]) -> tuple[int, ...]:
+    """Indices, outermost first, of a unit such as `rack3/board2/device5`. Raises ValueError."""
+    words = [*(level.name for level in reversed(levels[:-1])), "device"]
+    sizes = [level.size for level in reversed(levels)]
+    parts = path.split("/")
+    example = "/".join(f"{word}0" for word in words)
+    if len(parts) > len(words):
+        raise ValueError(f"down: {path!r} has {len(parts)} parts; at most {len(words)} are there: {example}")
+    indices = []
+    for part, word, size in zip(parts, words, sizes, strict=False):
+        number = part.removeprefix(word)
+        if not part.startswith(word) or not number.isdecimal():
+            raise ValueError(f"down: {part!r} in {path!r} is not {word}<number>; write it as {example}")
+        if int(number) >= size:
+            raise ValueError(f"down: {part!r} in {path!r} does not exist; {word}0 to {word}{size - 1} do")
+        indices.append(int(number))
+    return tuple(indices)
+
+
+def unit_name(indices: tuple[int, ...], levels: list[LevelSpec]) -> str:
+    """The name that `unit_index` reads."""
+    words = [*(level.name for level in reversed(levels[:-1])), "device"]
+    return "/".join(f"{word}{index}" for word, index in zip(words, indices, strict=False))
