@@ -255,7 +255,8 @@ def ledger(*, model: Model) -> Ledger:
     share = model.moe.top_k / model.moe.experts if model.moe else 0.0
     active = total - experts + experts * share
     # A tied table is used by the head, so it stays in the count that leaves the input embedding out.
-    without_input = active - (0.0 if model.tied_embeddings else embedding)
+    looked_up = model.hidden * (model.learned_positions + (0 if model.tied_embeddings else model.vocab))
+    without_input = active - looked_up
     return Ledger(
         parts=parts,
         total=total,
