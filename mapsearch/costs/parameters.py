@@ -158,7 +158,7 @@ def embedding_parameters(tp: Num, *, model: Model) -> Num:
 
     Axes: tp. Unit: parameters. Source: FORMULAS 3.1 (padded vocabulary), 3.4.
     """
-    return model.hidden * (_padded_vocab(tp, model) / np.asarray(tp) + model.learned_positions)
+    return model.hidden * (padded_vocab(tp, model) / np.asarray(tp) + model.learned_positions)
 
 
 @quantity(unit="parameters", source="FORMULAS 3.1, 3.4")
@@ -171,7 +171,7 @@ def output_parameters(tp: Num, *, model: Model) -> Num:
     Axes: tp. Unit: parameters. Source: FORMULAS 3.1, 3.4.
     """
     bias = 1 if model.head_bias else 0
-    return (model.hidden + bias) * _padded_vocab(tp, model) / np.asarray(tp) + _norm(model)
+    return (model.hidden + bias) * padded_vocab(tp, model) / np.asarray(tp) + _norm(model)
 
 
 @quantity(unit="parameters", source="FORMULAS 3.4")
@@ -180,11 +180,12 @@ def tied_copy_parameters(tp: Num, pp: Num, *, model: Model) -> Num:
 
     Axes: tp, pp. Unit: parameters. Source: FORMULAS 3.4.
     """
-    head = model.hidden * _padded_vocab(tp, model) / np.asarray(tp)
+    head = model.hidden * padded_vocab(tp, model) / np.asarray(tp)
     return np.where((np.asarray(pp) == 1) & model.tied_embeddings, head, 0.0)
 
 
-def _padded_vocab(tp: Num, model: Model) -> Num:
+def padded_vocab(tp: Num, model: Model) -> Num:
+    """Rows of the vocabulary as it is stored over a TP group: ceil(V/(128 TP)) 128 TP (FORMULAS 3.1)."""
     block = _VOCAB_BLOCK * np.asarray(tp)
     return np.ceil(model.vocab / block) * block
 
