@@ -1,6 +1,6 @@
 """What inventories and topologies share: strict fields, sources beside numbers, messages that name file and field.
 
-Contents: Record, Inventory, validate, catalogue_names, resolve.
+Contents: Record, Inventory, validate, first_problem, catalogue_names, resolve.
 """
 
 from __future__ import annotations
@@ -64,14 +64,15 @@ def validate(cls: type[T], data: Any, *, file: str) -> T:
     try:
         return cls.model_validate(data)
     except ValidationError as problem:
-        raise _first_problem(cls, problem, file) from None
+        raise first_problem(cls, problem, file) from None
 
 
 def _kind_of(data: Any) -> str:
     return {list: "a list", str: "text", type(None): "nothing"}.get(type(data), f"a {type(data).__name__}")
 
 
-def _first_problem(cls: type[BaseModel], problem: ValidationError, file: str) -> InputError:
+def first_problem(cls: type[BaseModel], problem: ValidationError, file: str) -> InputError:
+    """The first thing pydantic found wrong, as one sentence that names file and field."""
     error = problem.errors(include_url=False)[0]
     path = [part for part in error["loc"] if not str(part).startswith("function-")]
     field = ".".join(str(part) for part in path)

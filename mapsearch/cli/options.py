@@ -1,6 +1,7 @@
 """Options that several commands share: inputs, overrides of the run, the user's own constraints, and output.
 
-Contents: Inputs, FORMATS, input_options, constraint_options, output_options, read_run, output_format, check_output.
+Contents: FORMATS, OVERRIDES, CONSTRAINTS, CatalogueName, Duration, input_options, constraint_options,
+output_options, read_run, output_format, check_output.
 """
 
 from __future__ import annotations
@@ -20,17 +21,24 @@ from mapsearch.errors import InputError, UsageError, listed, near_miss
 if TYPE_CHECKING:
     from mapsearch.inventories.run import Run
 
+    TextType = click.ParamType[str]
+    NumberType = click.ParamType[float]
+else:  # click before 8.4 has no type parameter here
+    TextType = NumberType = click.ParamType
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_MODEL = "moe-5t"
 DEFAULT_RUN = "long-context-128k"
 DEFAULT_TOPOLOGY = "asic"
 FORMATS = ("table", "json", "yaml", "csv", "md")
+OVERRIDES = ("sequence_length", "global_batch", "precision", "framework")
+CONSTRAINTS = ("fix", "allow", "at_most", "at_least", "inside")
 _SUFFIXES = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".csv": "csv", ".md": "md"}
 _NUMBERED = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
 
 
-class CatalogueName(click.ParamType):
+class CatalogueName(TextType):
     """A file, or the name of a built-in document; completes both."""
 
     name = "name|file"
@@ -54,7 +62,7 @@ class CatalogueName(click.ParamType):
         return named or [CompletionItem(incomplete, type="file")]
 
 
-class Duration(click.ParamType):
+class Duration(NumberType):
     """A positive, finite number of seconds."""
 
     name = "seconds"
@@ -80,7 +88,7 @@ def _stack(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def input_options(function: F) -> F:
-    """--model, --run, --topology, --profile, --devices and the overrides of the run."""
+    """--model, --run, --topology, --profile and the overrides of the run."""
     inventories = "mapsearch.inventories"
     return _stack(
         click.option(
@@ -99,7 +107,6 @@ def input_options(function: F) -> F:
             type=CatalogueName(inventories, "profiles"),
             help="Efficiencies.  [default: the topology's own]",
         ),
-        click.option("--devices", type=click.IntRange(1, 2**31), metavar="N", help="Use at most N devices."),
         click.option(
             "--sequence-length", type=click.IntRange(1, 2**40), metavar="TOKENS", help="Override the run's length."
         ),
@@ -114,7 +121,9 @@ def input_options(function: F) -> F:
 def constraint_options(function: F) -> F:
     """--fix, --allow, --at-most, --at-least, --inside."""
     return _stack(
-        click.option("--fix", multiple=True, metavar="AXIS=VALUE", help="Fix an axis: tp=8, schedule=1f1b. Repeatable."),
+        click.option(
+            "--fix", multiple=True, metavar="AXIS=VALUE", help="Fix an axis: tp=8, schedule=1f1b. Repeatable."
+        ),
         click.option("--allow", multiple=True, metavar="AXIS=A,B", help="Allow only these: ep=32,64. Repeatable."),
         click.option("--at-most", multiple=True, metavar="AXIS=N", help="Upper limit: pp=16. Repeatable."),
         click.option("--at-least", multiple=True, metavar="AXIS=N", help="Lower limit: dp=2. Repeatable."),
@@ -202,9 +211,12 @@ def _merged(constraints: dict[str, Any], option: str, text: str) -> dict[str, An
         constraints["inside"] = {**constraints["inside"], name: [*constraints["inside"].get(name, []), *members]}
         return constraints
     axis = name.lower().replace("-", "_")
-    read = {"fix": lambda: value, "allow": lambda: [part.strip() for part in value.split(",")]}
-    limit = read[option]() if option in read else _limit(flag, axis, value)
-    constraints[option] = {**constraints[option], axis: limit}
+    wanted: Any = value
+    if option == "allow":
+        wanted = [part.strip() for part in value.split(",")]
+    elif option != "fix":
+        wanted = _limit(flag, axis, value)
+    constraints[option] = {**constraints[option], axis: wanted}
     return constraints
 
 

@@ -1,0 +1,96 @@
+"""`mapsearch check`: one mapping, every relation with its margin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mapsearch.cli import options
+from mapsearch.cli.render import emit
+from mapsearch.errors import ExitCode, InputError
+
+if TYPE_CHECKING:
+    from mapsearch.inventories.mapping import Mapping
+
+_ANSWER = "mapsearch.answer/"
+
+
+@click.command("check", short_help="Judge one mapping: every relation with its margin.")
+@click.argument("mapping", metavar="MAPPING.yaml|ANSWER.json[#RANK]")
+@options.input_options
+@options.output_options
+def command(
+    *,
+    mapping: str,
+    model: str | None,
+    run: str | None,
+    topology: str | None,
+    profile: str | None,
+    format_: str | None,
+    output: str | None,
+    quiet: bool,
+    verbose: bool,
+    **run_options: Any,
+) -> int:
+    """Judge one mapping: every relation with its demand, limit and margin.
+
+    The mapping is a YAML file of sizes, choices and placement, or one mapping of an answer that `solve --format
+    json` wrote (`answer.json#2` is its second). An answer also says which model, run, topology and profile it was
+    solved for; options win over it. Exit 0 when every relation holds, 3 when one does not.
+    """
+    options.check_output(output)
+    wanted, solved_for = read_mapping(mapping)
+    chosen = options.read_run(
+        run or solved_for.get("run") or options.DEFAULT_RUN,
+        overrides={name: run_options[name] for name in options.OVERRIDES},
+    )
+    from mapsearch.api import check
+
+    report = check(
+        wanted,
+        model=model or solved_for.get("model") or options.DEFAULT_MODEL,
+        run=chosen,
+        topology=topology or solved_for.get("topology") or options.DEFAULT_TOPOLOGY,
+        profile=profile or solved_for.get("profile"),
+    )
+    emit(report, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
+    return ExitCode.FOUND if report.feasible else ExitCode.INFEASIBLE
+
+
+def read_mapping(name: str) -> tuple[Mapping, dict[str, str]]:
+    """The mapping of a file, and what it was solved for when the file is an answer. Raises InputError."""
+    from mapsearch import documents
+    from mapsearch.inventories.base import validate
+    from mapsearch.inventories.mapping import Mapping
+
+    path, mark, rank = name.rpartition("#") if "#" in name else (name, "", "")
+    data = documents.load(path)
+    if not (isinstance(data, dict) and str(data.get("schema", "")).startswith(_ANSWER)):
+        if mark:
+            raise InputError("is not an answer of `mapsearch solve`, so #RANK picks nothing from it", file=path)
+        return validate(Mapping, data, file=path), {}
+    from pydantic import ValidationError
+
+    from mapsearch.answer import Answer
+    from mapsearch.records import first_problem
+
+    try:
+        answer = Answer.model_validate(data)
+    except ValidationError as problem:
+        raise first_problem(Answer, problem, path) from None
+    if rank and not rank.isdigit():
+        raise InputError(f"the rank after # is a whole number, not {rank!r}", file=path)
+    found = {one.rank: one for one in answer.mappings}.get(int(rank or 1))
+    if found is None:
+        held = f"it holds {len(answer.mappings)}" if answer.mappings else f"it holds none (status {answer.status})"
+        raise InputError(f"has no mapping of rank {rank or 1}; {held}", file=path)
+    plain = {**found.sizes, **found.choices, "placement": found.placement}
+    about = answer.provenance
+    names = {"model": about.model, "run": about.run, "topology": about.topology, "profile": about.profile}
+    return validate(Mapping, plain, file=path), {key: _plain(value) for key, value in names.items()}
+
+
+def _plain(shown: str) -> str:
+    """The name to look up, without the remark that it is built in."""
+    return shown.removesuffix(" (built in)")

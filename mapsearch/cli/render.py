@@ -1,0 +1,99 @@
+"""Results onto the screen or into a file: the one place that knows formats, widths and encodings.
+
+Contents: emit, text_of.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mapsearch.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from mapsearch.answer import Answer, CheckReport
+
+_PIPE_WIDTH = 120
+
+
+def emit(
+    result: Answer | CheckReport, *, format_: str, output: str | None, verbose: bool = False, quiet: bool = False
+) -> None:
+    """Write a result to `output`, or to stdout; a table on a terminal is coloured. Raises UsageError."""
+    if output is not None:
+        _write(output, text_of(result, format_, verbose=verbose, quiet=quiet))
+        if not quiet:
+            print(f"written to {output}", file=sys.stderr)
+    elif format_ == "table":
+        _show(_lines(result, _screen_width(), verbose=verbose, quiet=quiet))
+    else:
+        sys.stdout.write(text_of(result, format_, verbose=verbose, quiet=quiet))
+
+
+def text_of(result: Answer | CheckReport, format_: str, *, verbose: bool = False, quiet: bool = False) -> str:
+    """A result as text in one format."""
+    from mapsearch import documents
+    from mapsearch.answer import Answer
+    from mapsearch.reports import flat
+
+    if format_ == "json":
+        return result.to_json()
+    if format_ == "yaml":
+        return documents.dump(json.loads(result.to_json()))
+    if format_ == "md":
+        return flat.markdown_text(result)
+    if format_ == "csv":
+        records = flat.answer_records(result) if isinstance(result, Answer) else flat.report_records(result)
+        return flat.csv_text(records)
+    return "".join(f"{line.plain}\n" for line in _lines(result, _PIPE_WIDTH, verbose=verbose, quiet=quiet))
+
+
+def _lines(result: Answer | CheckReport, width: int, *, verbose: bool, quiet: bool) -> list[Text]:
+    from mapsearch.answer import Answer
+    from mapsearch.reports.tables import solve_lines
+    from mapsearch.reports.verdicts import check_lines
+
+    if isinstance(result, Answer):
+        return solve_lines(result, width=width, verbose=verbose, footer=not quiet)
+    return check_lines(result, width=width, verbose=verbose, footer=not quiet)
+
+
+def _screen_width() -> int:
+    """Width of the terminal, COLUMNS when it is set, 120 in a pipe."""
+    fallback = (_PIPE_WIDTH, 50)
+    if os.environ.get("COLUMNS", "").isdigit() or sys.stdout.isatty():
+        return shutil.get_terminal_size(fallback).columns
+    return _PIPE_WIDTH
+
+
+def _show(lines: Sequence[Text]) -> None:
+    from rich.console import Console
+
+    from mapsearch.reports.layout import to_ascii
+
+    console = Console(highlight=False, width=10**4, legacy_windows=False)
+    shown = [line if _can_show(line.plain) else type(line)(to_ascii(line.plain)) for line in lines]
+    for line in shown:
+        console.print(line, soft_wrap=True)
+
+
+def _can_show(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _write(output: str, text: str) -> None:
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise UsageError(f"cannot be written: {problem.strerror}", file=output, field="--output") from None

@@ -1,0 +1,259 @@
+"""The table view of a solve: one screenful, made to fit the width.
+
+Contents: solve_lines, anatomy, footer_lines, memory_text, placement_text, sizes_text, binding_text, proof_text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from mapsearch.answer import Answer, Proof, RankedMapping
+from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID
+from mapsearch.reports import human
+from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
+
+_STATUS_STYLE = {
+    "optimal": "bold green",
+    "feasible": "bold yellow",
+    "infeasible": "bold red",
+    "unknown": "bold red",
+}
+_SIZE_TITLES = {
+    **{axis: axis.upper() for axis in (*ATTENTION_GRID, *EXPERT_GRID[:3])},
+    "vpp": "VPP",
+    "micro_batch": "b",
+}
+_OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload")
+"""Decisions said once above the table when all mappings agree on them."""
+_MANY = 6
+"""Assumptions and tallies shown before `--verbose` is needed for the rest."""
+
+
+def solve_lines(answer: Answer, *, width: int, verbose: bool = False, footer: bool = True) -> list[Text]:
+    """The whole view of an answer as styled lines no wider than `width` where that is possible."""
+    width = max(width, 40)
+    lines = _header(answer, width)
+    if answer.mappings:
+        lines += [Text(""), *_ranking(answer.mappings, width)]
+    if verbose and answer.best:
+        lines += anatomy(answer.best, width)
+    lines += _why_not(answer, width, verbose)
+    if footer:
+        lines += footer_lines(answer, width, verbose=verbose)
+    return lines
+
+
+def _header(answer: Answer, width: int) -> list[Text]:
+    head = flowed(f"{answer.status.upper()}: {_verdict(answer)}", width=width, hang=2)
+    head[0].stylize(_STATUS_STYLE[answer.status], 0, len(answer.status))
+    about = answer.provenance
+    inputs = f"{about.model} · {about.run} · {about.topology} · profile {about.profile}"
+    if answer.best:
+        inputs += f" · {human.count(answer.best.devices)} devices"
+    return [*head, *flowed(inputs, width=width, style="dim")]
+
+
+def _verdict(answer: Answer) -> str:
+    proven = [f"{p.backend} ({p.kind}) in {human.seconds(p.seconds)}" for p in answer.proofs if p.status == "proven"]
+    stopped = "interrupted; " if answer.interrupted else ""
+    if answer.status == "optimal":
+        count = len(answer.mappings)
+        what = "the fastest mapping is" if count == 1 else f"the {count} fastest mappings are"
+        return f"{what} proven by {' and by '.join(proven)}" if proven else f"{what} proven"
+    if answer.status == "feasible" and answer.best:
+        text = f"{stopped}best {human.seconds(answer.best.step_time_s, 4)}"
+        if answer.bound_s is None or answer.gap is None:
+            return f"{text}; no lower bound is known, so it may be far from the fastest"
+        return f"{text}, lower bound {human.seconds(answer.bound_s, 4)}, gap {human.percent(answer.gap)}: not proven"
+    if answer.status == "infeasible":
+        return "no mapping fits" + (f", proven by {' and by '.join(proven)}" if proven else "")
+    return f"{stopped}the search stopped before it found a mapping or excluded all of them"
+
+
+def _ranking(mappings: Sequence[RankedMapping], width: int) -> list[Text]:
+    """The table as wide as it fits, and under each row what the table had no room for."""
+    agreed = {axis for axis in _OFTEN_SHARED if len({_decision(mapping, axis) for mapping in mappings}) == 1}
+    shared = [axis for axis in _OFTEN_SHARED if axis in agreed] if len(mappings) > 1 else []
+    told = [axis for axis in _OFTEN_SHARED if axis not in shared]
+    words = [axis for axis in ("schedule", "recompute") if axis in told]
+    numbers, sizes = _numbers(mappings), _sizes(mappings)
+    choices = [
+        ([*numbers, *sizes, *_words(mappings, words)], words),
+        ([*numbers, *sizes, *_words(mappings, words[:1])], words[:1]),
+        ([*numbers, *sizes], []),
+        ([*numbers, *sizes[-2:], *_words(mappings, words[:1])], words[:1]),
+        ([*numbers, *sizes[-2:]], []),
+    ]
+    columns, done = next((pick for pick in choices if grid_width(pick[0]) <= width), choices[-1])
+    lines = flowed(f"every mapping: {_spelled(mappings[0], shared)}", width=width, style="dim") if shared else []
+    head, *rows = grid(columns)
+    lines.append(head)
+    for mapping, line in zip(mappings, rows, strict=True):
+        where = placement_text(mapping)
+        if cell_len(where) > width - 4:
+            where = placement_text(mapping, tight=True)
+        details = [
+            (where, "dim"),
+            (_spelled(mapping, [axis for axis in told if axis not in done]), ""),
+            (binding_text(mapping), "cyan" if mapping.binding else "dim"),
+        ]
+        lines += [line, *packed(details, indent=4, width=width)]
+    return lines
+
+
+def _numbers(mappings: Sequence[RankedMapping]) -> list[Column]:
+    return [
+        Column("#", [str(mapping.rank) for mapping in mappings]),
+        Column("step", [human.seconds(mapping.step_time_s, 4) for mapping in mappings], style="bold"),
+        Column("tokens/s", [human.count(mapping.tokens_per_s) for mapping in mappings]),
+        Column("MFU", [human.percent(mapping.mfu) for mapping in mappings]),
+        Column("worst HBM", [memory_text(mapping) for mapping in mappings]),
+        Column("exposed", [human.percent(mapping.exposed_fraction) for mapping in mappings]),
+    ]
+
+
+def _sizes(mappings: Sequence[RankedMapping]) -> list[Column]:
+    """A column per size; VPP and the micro-batch stand last."""
+    return [
+        Column(title, [str(mapping.sizes.get(axis, 1)) for mapping in mappings], gap=2 if axis in ("tp", "etp") else 1)
+        for axis, title in _SIZE_TITLES.items()
+    ]
+
+
+def _words(mappings: Sequence[RankedMapping], axes: Sequence[str]) -> list[Column]:
+    return [Column(axis, [_decision(mapping, axis) for mapping in mappings], left=True) for axis in axes]
+
+
+def memory_text(mapping: RankedMapping) -> str:
+    """Peak of the worst stage and what is allowed: `74.1 of 81.6 GB`."""
+    peak, limit = human.amount(mapping.peak_memory_bytes), human.amount(mapping.memory_limit_bytes)
+    if peak.split()[-1] == limit.split()[-1]:
+        peak = peak.split()[0]
+    return f"{peak} of {limit}"
+
+
+def _decision(mapping: RankedMapping, axis: str) -> str:
+    return mapping.choices[axis] if axis in mapping.choices else str(mapping.sizes.get(axis, ""))
+
+
+def _spelled(mapping: RankedMapping, axes: Sequence[str]) -> str:
+    texts = {
+        "zero": "ZeRO {}",
+        "cp_kind": "{} CP",
+        "dispatcher": "{} dispatch",
+        "offload": "offload {}",
+        "recompute": "recompute {}",
+    }
+    decisions = {axis: _decision(mapping, axis) for axis in axes}
+    return ", ".join(texts.get(axis, "{}").format(value) for axis, value in decisions.items() if value)
+
+
+def sizes_text(mapping: RankedMapping) -> str:
+    """Sizes in a line: `TP8 CP16 DP4 PP8 | ETP1 EP64 EDP8 | VPP5 b1 ZeRO1`."""
+    size = mapping.sizes
+    grids = [
+        " ".join(f"{axis.upper()}{size.get(axis, 1)}" for axis in axes) for axes in (ATTENTION_GRID, EXPERT_GRID[:3])
+    ]
+    return " | ".join([*grids, f"VPP{size.get('vpp', 1)} b{size.get('micro_batch', 1)} ZeRO{size.get('zero', 0)}"])
+
+
+def placement_text(mapping: RankedMapping, *, tight: bool = False) -> str:
+    """Where each axis lives, innermost level first: `tp 8@board, cp 8@rack×2@pod | ep 8@board×8@rack`."""
+
+    def cut(axis: str) -> str:
+        ways = [f"{n}@{level}" for level, n in mapping.placement.get(axis, {}).items() if n > 1]
+        return f"{axis}{'' if tight else ' '}{'×'.join(ways)}" if ways else ""
+
+    comma = " " if tight else ", "
+    sides = [comma.join(filter(None, map(cut, axes))) for axes in (ATTENTION_GRID, EXPERT_GRID[:3])]
+    return " | ".join(filter(None, sides)) or "one device"
+
+
+def binding_text(mapping: RankedMapping) -> str:
+    """What binds and what relaxing it would unlock, in a line."""
+    binding = mapping.binding
+    if binding is None:
+        return mapping.binding_note or "nothing binds alone: no single relaxation was found that helps"
+    return (
+        f"{binding.relation} binds: {binding.lever} unlocks {binding.unlock.replace('->', '→')}, "
+        f"step {human.percent(binding.gain)} shorter"
+    )
+
+
+def anatomy(mapping: RankedMapping, width: int) -> list[Text]:
+    """Where the time and the memory of one mapping go."""
+
+    def parts(title: str, values: dict[str, float], whole: float, show: str) -> list[Text]:
+        write = human.amount if show == "bytes" else human.seconds
+        texts = [f"{name} {write(value)} ({human.percent(value / whole)})" for name, value in values.items() if value]
+        return flowed(f"{title}: {', '.join(texts)}", width=width, indent=2) if texts and whole > 0 else []
+
+    step = mapping.step_time_s
+    stages = f"layers per stage: {' '.join(map(str, mapping.layers_per_stage))}"
+    body = [
+        *parts(f"step {human.seconds(step)}", mapping.breakdown_s, step, "s"),
+        *parts("communication, hidden or not", mapping.communication_s, step, "s"),
+        *parts("exposed", mapping.exposed_s, step, "s"),
+        *parts(f"stage {mapping.worst_stage}", mapping.memory_bytes, mapping.peak_memory_bytes, "bytes"),
+        *flowed(f"{stages}; {human.count(mapping.microbatches)} microbatches", width=width, indent=2),
+    ]
+    return section(f"Mapping {mapping.rank} in detail", body)
+
+
+def _why_not(answer: Answer, width: int, verbose: bool) -> list[Text]:
+    conflict = [
+        line
+        for conflict in answer.conflicts
+        for number, sentence in enumerate(conflict.sentences, 1)
+        for line in flowed(f"{number}. {sentence}", width=width, indent=2, hang=3)
+    ]
+    lines = section("Why: these cannot hold together, and without any one of them the others could", conflict)
+    if answer.relaxations:
+        lines += section("The least changes that help, each searched again", _relaxations(answer, width))
+    if answer.rejections:
+        ranked = sorted(answer.rejections.items(), key=lambda item: (-item[1], item[0]))
+        shown = ranked if verbose else ranked[:_MANY]
+        tally = ", ".join(f"{name} {human.count(number)}" for name, number in shown)
+        more = f", and {len(ranked) - len(shown)} more (--verbose)" if len(ranked) > len(shown) else ""
+        lines += section("Rejected by each rule alone", flowed(tally + more, width=width, indent=2))
+    return lines
+
+
+def _relaxations(answer: Answer, width: int) -> list[Text]:
+    found = answer.relaxations
+    steps = ["" if one.step_time_s is None else human.seconds(one.step_time_s) for one in found]
+    columns = [Column("change", [one.lever for one in found], left=True, style="cyan"), Column("step", steps)]
+    wide = [*columns, Column("mapping that then fits", [one.mapping for one in found], left=True)]
+    if grid_width(wide) + 2 <= width:
+        return grid(wide, indent=2)
+    lines = []
+    for one, step in zip(found, steps, strict=True):
+        lines += flowed(f"{one.lever}: step {step}" if step else one.lever, width=width, indent=2, style="cyan")
+        lines += flowed(one.mapping, width=width, indent=4)
+    return lines
+
+
+def footer_lines(answer: Answer, width: int, *, verbose: bool) -> list[Text]:
+    """What was searched, what was not proven, what the numbers rest on."""
+    space = answer.space
+    facts = [
+        f"Space: {human.count(space.mappings)} mappings in {human.count(space.cells)} cells, "
+        f"{human.count(space.pairs_evaluated)} pairs evaluated",
+        *(proof_text(proof) for proof in answer.proofs if verbose or proof.status != "proven"),
+    ]
+    if assumed := answer.provenance.assumptions:
+        shown = assumed if verbose else assumed[:_MANY]
+        more = f"; and {len(assumed) - len(shown)} more (--verbose)" if len(assumed) > len(shown) else ""
+        facts.append(f"Rests on: {'; '.join(shown)}{more}")
+    facts += [f"Note: {note}" for note in answer.notes]
+    return [Text(""), *(line for fact in facts for line in flowed(fact, width=width, style="dim"))]
+
+
+def proof_text(proof: Proof) -> str:
+    """One proof in a line."""
+    bound = "" if proof.bound_s is None else f", bound {human.seconds(proof.bound_s, 4)}"
+    detail = f": {proof.detail}" if proof.detail else ""
+    return f"Proof by {proof.backend} ({proof.kind}): {proof.status} in {human.seconds(proof.seconds)}{bound}{detail}"
