@@ -76,10 +76,8 @@ class LevelSpec(Record):
         if self.kind != "torus" and self.dims:
             raise ValueError(f"level {self.name!r} is a {self.kind} and takes no dims; only a torus does")
         if self.dims and math.prod(self.dims) != self.size:
-            shape = " x ".join(map(str, self.dims))
-            raise ValueError(
-                f"level {self.name!r} has dims {shape} = {math.prod(self.dims):,} but size {self.size:,}; make them equal"
-            )
+            shape = f"{' x '.join(map(str, self.dims))} = {math.prod(self.dims):,}"
+            raise ValueError(f"level {self.name!r} has dims {shape} but size {self.size:,}; make them equal")
         return self
 
     @property
@@ -207,9 +205,14 @@ def _refuse_twice(what: str, names: list[str]) -> None:
         raise ValueError(f"{what} {repeated[0]!r} stands {Counter(names)[repeated[0]]} times; names must differ")
 
 
+def unit_words(level_names: list[str]) -> list[str]:
+    """What the units of each tier are called, outermost first: `rack`, `board`, `device`."""
+    return [*reversed(level_names[:-1]), "device"]
+
+
 def unit_index(path: str, levels: list[LevelSpec]) -> tuple[int, ...]:
     """Indices, outermost first, of a unit such as `rack3/board2/device5`. Raises ValueError."""
-    words = [*(level.name for level in reversed(levels[:-1])), "device"]
+    words = unit_words([level.name for level in levels])
     sizes = [level.size for level in reversed(levels)]
     parts = path.split("/")
     example = "/".join(f"{word}0" for word in words)
@@ -224,9 +227,3 @@ def unit_index(path: str, levels: list[LevelSpec]) -> tuple[int, ...]:
             raise ValueError(f"down: {part!r} in {path!r} does not exist; {word}0 to {word}{size - 1} do")
         indices.append(int(number))
     return tuple(indices)
-
-
-def unit_name(indices: tuple[int, ...], levels: list[LevelSpec]) -> str:
-    """The name that `unit_index` reads."""
-    words = [*(level.name for level in reversed(levels[:-1])), "device"]
-    return "/".join(f"{word}{index}" for word, index in zip(words, indices, strict=False))
