@@ -1,6 +1,6 @@
 """The entry point: a lazy command group, and one place that turns errors into sentences and exit codes.
 
-Contents: COMMANDS, LazyGroup, cli, main.
+Contents: COMMANDS, COMPLETE_VARIABLE, LazyGroup, cli, main.
 
 `mapsearch --help` answers at once: a command's module is imported only when that command runs.
 """
@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, shell_complete
 
 from mapsearch import __version__
 from mapsearch.errors import ExitCode, MapsearchError, near_miss
 
+COMPLETE_VARIABLE = "_MAPSEARCH_COMPLETE"
 COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
@@ -84,12 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a name still gets the rest
     try:
-        code = _exit_code(cli.main(args=arguments, prog_name="mapsearch", standalone_mode=False))
+        code = _invoke(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
         return code
     except MapsearchError as problem:
         _say(str(problem))
         return int(problem.exit_code)
+    except click.exceptions.NoArgsIsHelpError as problem:
+        print(problem.format_message(), file=sys.stderr)
+        return int(ExitCode.BAD_INPUT)
     except click.UsageError as problem:
         _say(_usage_sentence(problem))
         return int(ExitCode.BAD_INPUT)
@@ -105,7 +109,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(ExitCode.FOUND)
 
 
-def _exit_code(result: Any) -> int:
+def _invoke(arguments: list[str]) -> int:
+    """As click's own `main`, which would turn an interrupt and a closed pipe into exit code 1."""
+    if instruction := os.environ.get(COMPLETE_VARIABLE):
+        return shell_complete(cli, {}, "mapsearch", COMPLETE_VARIABLE, instruction)
+    try:
+        with cli.make_context("mapsearch", arguments) as context:
+            result: Any = cli.invoke(context)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
     return int(result) if isinstance(result, int) else int(ExitCode.FOUND)
 
 

@@ -80,9 +80,9 @@ def flowed(text: str, *, indent: int = 0, width: int, style: str = "", hang: int
     return [*lines, Text(current, style=style)]
 
 
-def section(title: str, body: Sequence[Text]) -> list[Text]:
+def section(title: str, body: Sequence[Text], *, width: int) -> list[Text]:
     """A blank line, a heading, and its lines; nothing when there are none."""
-    return [Text(""), Text(title, style="bold"), *body] if body else []
+    return [Text(""), *flowed(title, width=width, style="bold"), *body] if body else []
 
 
 def to_ascii(text: str) -> str:

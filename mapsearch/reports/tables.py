@@ -86,17 +86,20 @@ def _ranking(mappings: Sequence[RankedMapping], width: int) -> list[Text]:
         ([*numbers, *sizes], []),
         ([*numbers, *sizes[-2:], *_words(mappings, words[:1])], words[:1]),
         ([*numbers, *sizes[-2:]], []),
+        (numbers, []),
     ]
     columns, done = next((pick for pick in choices if grid_width(pick[0]) <= width), choices[-1])
     lines = flowed(f"every mapping: {_spelled(mappings[0], shared)}", width=width, style="dim") if shared else []
     head, *rows = grid(columns)
     lines.append(head)
+    bare = len(columns) == len(numbers)
     for mapping, line in zip(mappings, rows, strict=True):
         where = placement_text(mapping)
         if cell_len(where) > width - 4:
             where = placement_text(mapping, tight=True)
         details = [
             (where, "dim"),
+            (f"VPP {mapping.sizes.get('vpp', 1)}, b {mapping.sizes.get('micro_batch', 1)}" if bare else "", ""),
             (_spelled(mapping, [axis for axis in told if axis not in done]), ""),
             (binding_text(mapping), "cyan" if mapping.binding else "dim"),
         ]
@@ -200,7 +203,7 @@ def anatomy(mapping: RankedMapping, width: int) -> list[Text]:
         *parts(f"stage {mapping.worst_stage}", mapping.memory_bytes, mapping.peak_memory_bytes, "bytes"),
         *flowed(f"{stages}; {human.count(mapping.microbatches)} microbatches", width=width, indent=2),
     ]
-    return section(f"Mapping {mapping.rank} in detail", body)
+    return section(f"Mapping {mapping.rank} in detail", body, width=width)
 
 
 def _why_not(answer: Answer, width: int, verbose: bool) -> list[Text]:
@@ -210,15 +213,17 @@ def _why_not(answer: Answer, width: int, verbose: bool) -> list[Text]:
         for number, sentence in enumerate(conflict.sentences, 1)
         for line in flowed(f"{number}. {sentence}", width=width, indent=2, hang=3)
     ]
-    lines = section("Why: these cannot hold together, and without any one of them the others could", conflict)
+    lines = section(
+        "Why: these cannot hold together, and without any one of them the others could", conflict, width=width
+    )
     if answer.relaxations:
-        lines += section("The least changes that help, each searched again", _relaxations(answer, width))
+        lines += section("The least changes that help, each searched again", _relaxations(answer, width), width=width)
     if answer.rejections:
         ranked = sorted(answer.rejections.items(), key=lambda item: (-item[1], item[0]))
         shown = ranked if verbose else ranked[:_MANY]
         tally = ", ".join(f"{name} {human.count(number)}" for name, number in shown)
         more = f", and {len(ranked) - len(shown)} more (--verbose)" if len(ranked) > len(shown) else ""
-        lines += section("Rejected by each rule alone", flowed(tally + more, width=width, indent=2))
+        lines += section("Rejected by each rule alone", flowed(tally + more, width=width, indent=2), width=width)
     return lines
 
 

@@ -29,7 +29,7 @@ def check_lines(report: CheckReport, *, width: int, verbose: bool = False, foote
         lines += flowed(inputs, width=width, style="dim")
     if report.mapping:
         lines += [Text(""), *_estimate(report.mapping, width)]
-    lines += section("What is broken", [line for margin in broken for line in _sentence(margin, width)])
+    lines += section("What is broken", [line for margin in broken for line in _sentence(margin, width)], width=width)
     if report.margins:
         lines += [Text(""), *_relations(report.margins, width)]
     if verbose and report.mapping:
