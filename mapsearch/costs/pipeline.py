@@ -149,9 +149,11 @@ def pipeline_s(
     """Seconds of one step's microbatches through the pipeline; sequences hold one entry per stage.
 
     T = (m - delta) max_r t_r + kappa sum_r (c_F F_r + c_B B_r + c_W W_r), t_r = F_r + B_r + W_r.
-    Exact for 1F1B and GPipe when a stage's share of forward and backward is the same everywhere.
+    Exact for equal stages. For unequal stages with one ratio of forward to backward: exact for GPipe; for 1F1B exact
+    when the slowest stage is the last, otherwise an upper bound, too long by at most the stages behind the slowest.
 
-    Unit: s. Source: FORMULAS 3.5. Ignores: hop latency inside the ramp.
+    Unit: s. Source: FORMULAS 3.5; stepped through in tests/costs/test_pipeline.py.
+    Ignores: hop latency inside the ramp; work behind the slowest stage that its warm-up hides.
     """
     totals = [f + b + w for f, b, w in zip(forward, input_grad, weight_grad, strict=True)]
     ramps = [
