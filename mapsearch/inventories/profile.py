@@ -33,7 +33,12 @@ class CollectiveEfficiency(Inventory):
     kind: ClassVar[str] = "collective efficiency"
     peak: float = Field(gt=0.0, le=1.0)
     half_bytes: Bytes = 0.0
-    """Message bytes per rank at which half of `peak` is reached, on top of the latency terms."""
+    """Bytes of one rank's message (of one peer's, in an all-to-all) at which half of `peak` is reached.
+
+    It comes on top of the latency terms.
+    """
+    high_bandwidth_peak: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Share that is reached on levels of the high-bandwidth domain; `peak` when left out."""
     launch: Seconds = 0.0
     """Fixed cost of one call."""
 
@@ -45,6 +50,8 @@ class Profile(Inventory):
     name: str = Field(min_length=1)
     evidence: Evidence = "assumed"
     """What the numbers rest on as a whole; `sources` may say more for single fields."""
+    devices: list[str] = Field(default_factory=list)
+    """Device names that a topology may use for what this profile describes."""
     gemm: Saturation
     grouped_gemm: Saturation
     attention_forward: Saturation

@@ -1,0 +1,299 @@
+"""Seconds of one collective of a group that is placed over the levels of a fabric (FORMULAS 4.1, 4.4).
+
+Contents: all_gather_s, reduce_scatter_s, all_reduce_s, all_to_all_s, loads_s, point_to_point_s, ring_steps,
+tree_steps, crossing_bytes, QUANTITIES.
+
+How a group is charged. Cut a level: the bytes that must leave a unit of the level below, shared by the devices of
+that unit, load the level's bandwidth (F4.4; all groups of an axis run at once, so every device of the unit is busy
+for its own group). Traffic that goes further out is counted at every switch level on its way. The levels work at the
+same time, so the transfer takes the *largest* load over bandwidth; start-up costs come on top. A group of one costs
+nothing. Every message is charged `half_bytes` more than it carries, which is the saturation curve
+V / (V + V_half) of F4.1; for an all-to-all that is the post cost a' of each peer.
+
+Rows are integer arrays with the level last, innermost first: S + (J,) where payloads have shape S.
+Ignores: other axes' traffic on the same link (the caller adds loads), which part of a ring or torus a group covers
+(a contiguous one is assumed), and dead links (the fabric's levels already show them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mapsearch.inventories.profile import CollectiveEfficiency, Profile
+from mapsearch.quantity import Floats, Num
+from mapsearch.topologies.fabric import Fabric, Level
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """What a group sees of one level; every field has the shape of the group's size."""
+
+    ways: Floats
+    """Units of the level below that the group uses inside one unit of this level."""
+    inside: Floats
+    """Members in one unit of the level below."""
+    outer_units: Floats
+    """Units of this level that the group spans."""
+    share: Floats
+    """Share of the level's bandwidth that a pipelined collective can use."""
+    exchange: Floats
+    """All-to-all inside the level: seconds times bandwidth per byte that a member sends into the level's unit."""
+    steps: Floats
+    """Steps of a ring through the level's units."""
+    hops: Floats
+    """Latencies between the two farthest members of one unit of the level."""
+    tree: Floats
+    """Steps of a tree through the level's units."""
+
+    @property
+    def crossed(self) -> Floats:
+        """1 where the group has members in more than one unit of the level below, in one unit of this level."""
+        return _floats(self.ways > 1)
+
+    def outside(self, size: Floats) -> Floats:
+        """Share of the members that are outside one unit of the level below."""
+        return 1.0 - self.inside / size
+
+
+def _floats(value: Num) -> Floats:
+    return np.asarray(value, dtype=np.float64)
+
+
+def _torus_extents(ways: Num, level: Level) -> list[tuple[Floats, int]]:
+    """How far the group reaches along each axis of a ring or torus: axes are filled in the written order."""
+    left = np.asarray(ways, dtype=np.int64)
+    extents = []
+    for length in level.dims or (level.size,):
+        reach = np.gcd(left, length)
+        left = left // reach
+        extents.append((_floats(reach), length))
+    return extents
+
+
+def _switch_cut(ways: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    one = np.ones_like(ways)
+    return one, (ways - 1.0) / ways, ways - 1.0, np.minimum(ways - 1.0, 1.0)
+
+
+def _mesh_cut(ways: Floats, size: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """A device has a link to each of size - 1 peers and uses those to its own group."""
+    share = np.maximum(ways - 1.0, 1.0) / max(size - 1.0, 1.0)
+    one_step = np.minimum(ways - 1.0, 1.0)
+    return share, (ways - 1.0) / ways / share, one_step, one_step
+
+
+def _torus_cut(ways: Num, level: Level) -> tuple[Floats, Floats, Floats, Floats]:
+    """Bidirectional rings, W = bandwidth / (2 axes) per link: AG V/(2W) per axis in use, A2A d*v/(8W); a segment that
+    does not close the ring has half of both (F4.1).
+    """
+    extents = _torus_extents(ways, level)
+    axes = len(extents)
+    share = exchange = steps = hops = np.zeros(np.shape(ways))
+    for reach, length in extents:
+        used, closed = _floats(reach > 1), _floats(reach == length)
+        share = share + used * (1.0 + closed) / (2.0 * axes)
+        exchange = np.maximum(exchange, used * reach * axes / (2.0 + 2.0 * closed))
+        steps = steps + (reach - 1.0)
+        hops = hops + used * np.where(closed > 0, np.floor(reach / 2.0), reach - 1.0)
+    return np.where(share > 0, share, 1.0), exchange, steps, hops
+
+
+def _cuts(row: Num, fabric: Fabric) -> tuple[list[_Cut], Floats]:
+    """The cuts of a group at every level, and its size."""
+    cut_ways = np.asarray(row, dtype=np.int64)
+    count = len(fabric.levels)
+    if cut_ways.shape[-1:] != (count,):
+        raise ValueError(f"a row of shape {cut_ways.shape} does not fit {count} levels")
+    size = _floats(np.prod(cut_ways, axis=-1))
+    cuts: list[_Cut] = []
+    inside = np.ones_like(size)
+    for index, level in enumerate(fabric.levels):
+        ways = _floats(cut_ways[..., index])
+        if level.kind == "switch":
+            share, exchange, steps, hops = _switch_cut(ways)
+        elif level.kind == "full_mesh":
+            share, exchange, steps, hops = _mesh_cut(ways, level.size)
+        else:
+            share, exchange, steps, hops = _torus_cut(cut_ways[..., index], level)
+        # NCCL's trees are chains inside the innermost tier and binary outside of it.
+        tree = np.where(inside > 1, np.ceil(np.log2(ways)), ways - 1.0)
+        outer = size / (inside * ways)
+        cuts.append(_Cut(ways, inside, outer, share, exchange, steps, hops, tree))
+        inside = inside * ways
+    return cuts, size
+
+
+def _rate(level: Level, efficiency: CollectiveEfficiency) -> float:
+    """Bytes per second and device that this kind of collective reaches on a level."""
+    inner = efficiency.high_bandwidth_peak
+    share = inner if level.high_bandwidth and inner is not None else efficiency.peak
+    return level.bytes_per_s * share
+
+
+def _pipelined(cut: _Cut, size: Floats, level: Level) -> Floats:
+    """Share of the full tensor that each device moves across a level in an all-gather or reduce-scatter.
+
+    (1 - k/p) / k with k members in the unit below: every unit must receive what it has not (F4.4).
+    """
+    counted = 1.0 if level.kind == "switch" else cut.crossed
+    return counted * cut.outside(size) / cut.inside
+
+
+def _exchanged(cut: _Cut, size: Floats, level: Level) -> Floats:
+    """All-to-all bytes across a level, per byte that a rank sends, over the level's bandwidth.
+
+    Switch: 1 - k/p, all that leaves the unit below. Mesh, ring, torus: only what stays in the level's unit uses its
+    links (devices have their own links outwards), by the direct, ring or torus form of F4.1.
+    """
+    if level.kind == "switch":
+        return cut.outside(size)
+    return cut.crossed * cut.exchange * cut.inside * cut.ways / size
+
+
+def crossing_bytes(payload_bytes: Num, row: Num, *, fabric: Fabric, exchange: bool = False) -> Floats:
+    """Bytes that each device moves out of its unit at each level, shape S + (J,).
+
+    All-gather or reduce-scatter of a full tensor: V (1 - k/p) / k; all-to-all of v sent bytes: v (1 - k/p), where k
+    members share a unit of the level below. Unit: bytes. Source: F4.4.
+    """
+    cuts, size = _cuts(row, fabric)
+    loads = [cut.outside(size) / (1.0 if exchange else cut.inside) for cut in cuts]
+    return _floats(payload_bytes)[..., None] * np.stack(loads, axis=-1)
+
+
+def ring_steps(row: Num, *, fabric: Fabric) -> Floats:
+    """Steps of a ring that stays as long as it can inside each unit, by level, shape S + (J,).
+
+    They add up to p - 1 on switches: 112 + 15 for 16 nodes of 8. Unit: steps. Source: F4.1.
+    """
+    return np.stack([cut.steps * cut.outer_units for cut in _cuts(row, fabric)[0]], axis=-1)
+
+
+def tree_steps(row: Num, *, fabric: Fabric) -> Floats:
+    """Steps from the leaves to the root of a tree, by level: a chain innermost, binary outside, shape S + (J,).
+
+    Unit: steps. Source: F4.1.
+    """
+    return np.stack([cut.tree for cut in _cuts(row, fabric)[0]], axis=-1)
+
+
+def _latency_s(steps: Floats, fabric: Fabric) -> Floats:
+    """Steps by level times the latency of the level. Unit: s."""
+    return np.asarray(steps @ np.array([level.latency_s for level in fabric.levels]))
+
+
+def _priced(time: Floats, size: Floats, efficiency: CollectiveEfficiency) -> Floats:
+    """Add the launch, and make a group of one free."""
+    return np.where(size > 1, time + efficiency.launch, 0.0)
+
+
+def all_gather_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profile) -> Floats:
+    """Seconds of an all-gather whose result is `payload_bytes` (the FULL tensor).
+
+    launch + sum_j steps_j a_j + max_j V' (1 - k/p) / k / B_j, V' = V + p * half_bytes; on one switch that is
+    (n-1) a + (n-1)/n * V/B. Unit: s. Source: F4.1, F4.4 (NCCL has rings only).
+    """
+    efficiency = profile.all_gather
+    cuts, size = _cuts(row, fabric)
+    payload = _floats(payload_bytes) + size * efficiency.half_bytes
+    transfer = np.zeros_like(payload)
+    for cut, level in zip(cuts, fabric.levels, strict=True):
+        time = payload * _pipelined(cut, size, level) / (_rate(level, efficiency) * cut.share)
+        transfer = np.maximum(transfer, time)
+    return _priced(_latency_s(ring_steps(row, fabric=fabric), fabric) + transfer, size, efficiency)
+
+
+def reduce_scatter_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profile) -> Floats:
+    """Seconds of a reduce-scatter of `payload_bytes` (the FULL tensor): an all-gather backwards.
+
+    Unit: s. Source: F4.1. Ignores: the additions.
+    """
+    return all_gather_s(payload_bytes, row, fabric=fabric, profile=profile)
+
+
+def all_reduce_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profile) -> Floats:
+    """Seconds of an all-reduce of `payload_bytes` (the FULL tensor): the faster of ring and tree.
+
+    Ring: 2 sum_j steps_j a_j + max_j 2 V' (1 - k/p) / k / B_j. Tree: 2 sum_j tree_j a_j + max_j 2 V' / k / B_j.
+    A level that reduces in the network takes V' / k in 2 steps instead, where that is less. Unit: s. Source: F4.1.
+    """
+    efficiency = profile.all_reduce
+    cuts, size = _cuts(row, fabric)
+    payload = _floats(payload_bytes) + size * efficiency.half_bytes
+    ring_transfer = tree_transfer = np.zeros_like(payload)
+    steps = 2.0 * ring_steps(row, fabric=fabric)
+    for index, (cut, level) in enumerate(zip(cuts, fabric.levels, strict=True)):
+        ring_share = 2.0 * _pipelined(cut, size, level)
+        tree_share = 2.0 * _floats(_pipelined(cut, size, level) > 0) / cut.inside
+        if level.in_network_reduction:
+            ring_share = np.minimum(ring_share, 1.0 / cut.inside)
+            steps[..., index] = np.minimum(steps[..., index], 2.0)
+        rate = _rate(level, efficiency) * cut.share
+        ring_transfer = np.maximum(ring_transfer, payload * ring_share / rate)
+        tree_transfer = np.maximum(tree_transfer, payload * tree_share / rate)
+    ring = _latency_s(steps, fabric) + ring_transfer
+    tree = 2.0 * _latency_s(tree_steps(row, fabric=fabric), fabric) + tree_transfer
+    return _priced(np.minimum(ring, tree), size, efficiency)
+
+
+def all_to_all_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profile) -> Floats:
+    """Seconds of an all-to-all in which one rank sends `payload_bytes` in total, its own share included.
+
+    launch + max_j a_j (all messages are posted at once) + max_j v' (1 - k/p) / B_j, v' = v + p * half_bytes;
+    `half_bytes` is of ONE peer's message, so a' = half_bytes / B per peer. Ring d v/(8 W), torus max_i d_i v/(8 W_i),
+    full mesh direct. Unit: s. Source: F4.1, F4.4.
+    """
+    efficiency = profile.all_to_all
+    cuts, size = _cuts(row, fabric)
+    payload = _floats(payload_bytes) + size * efficiency.half_bytes
+    transfer, latency = np.zeros_like(payload), np.zeros_like(size)
+    for cut, level in zip(cuts, fabric.levels, strict=True):
+        transfer = np.maximum(transfer, payload * _exchanged(cut, size, level) / _rate(level, efficiency))
+        latency = np.maximum(latency, cut.crossed * cut.hops * level.latency_s)
+    return _priced(latency + transfer, size, efficiency)
+
+
+def loads_s(loads_bytes: list[Num], row: Num, *, fabric: Fabric, profile: Profile) -> Floats:
+    """Seconds of an all-to-all whose bytes per device at each level are already known (de-duplicated dispatch).
+
+    launch + max_j a_j + max_j (load_j + peers beyond the cut * half_bytes) / B_j. Unit: s. Source: F4.1, F4.4.
+    """
+    efficiency = profile.all_to_all
+    cuts, size = _cuts(row, fabric)
+    transfer, latency = np.zeros_like(size), np.zeros_like(size)
+    for load, cut, level in zip(loads_bytes, cuts, fabric.levels, strict=True):
+        messages = cut.outside(size) * size * efficiency.half_bytes
+        transfer = np.maximum(transfer, (_floats(load) + messages) / (_rate(level, efficiency) * cut.share))
+        latency = np.maximum(latency, cut.crossed * cut.hops * level.latency_s)
+    return _priced(latency + transfer, size, efficiency)
+
+
+def _one_link(level: Level) -> float:
+    """Share of a device's bandwidth on a level that the link to one neighbour has."""
+    if level.kind == "full_mesh":
+        return 1.0 / max(level.size - 1, 1)
+    if level.kind in ("ring", "torus"):
+        return 0.5 / max(len(level.dims), 1)
+    return 1.0
+
+
+def point_to_point_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profile) -> Floats:
+    """Seconds for every member of a group to send `payload_bytes` to the next one, at the worst level on the way.
+
+    launch + max_j over the levels the group crosses of (a_j + (V + half_bytes) / B_j); one link in a mesh, ring or
+    torus. Unit: s. Source: F4.1.
+    """
+    efficiency = profile.point_to_point
+    cuts, size = _cuts(row, fabric)
+    payload = _floats(payload_bytes) + efficiency.half_bytes
+    worst = np.zeros(np.broadcast_shapes(payload.shape, size.shape))
+    for cut, level in zip(cuts, fabric.levels, strict=True):
+        time = level.latency_s + payload / (_rate(level, efficiency) * _one_link(level))
+        worst = np.maximum(worst, cut.crossed * time)
+    return _priced(worst, size, efficiency)
+
+
+QUANTITIES: tuple[()] = ()
+"""The collectives are helpers of communication.py: a row of any axis fits, so none is a quantity of its own."""

@@ -1,0 +1,347 @@
+"""Seconds of every class of communication, per layer and microbatch unless said otherwise (FORMULAS 4.2).
+
+Contents: tp_attention_forward_s and its kin, cp_forward_s, cp_backward_s, ep_dispatch_s, ep_combine_s,
+ep_backward_s, pp_hop_s, QUANTITIES. Data parallel: data_parallel.py. Bytes: volumes.py.
+
+Nothing here is hidden behind compute: windows belong to the caller (costs/step.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import numpy as np
+
+from mapsearch.axes import CpKind, Dispatcher
+from mapsearch.costs import collectives, routing, volumes
+from mapsearch.inventories.model import Model
+from mapsearch.inventories.profile import Profile
+from mapsearch.inventories.run import Run
+from mapsearch.quantity import Floats, Num, quantity
+from mapsearch.topologies.fabric import Fabric
+
+
+Kind = TypeVar("Kind", CpKind, Dispatcher)
+
+
+def _floats(value: Num) -> Floats:
+    return np.asarray(value, dtype=np.float64)
+
+
+def _size(row: Num) -> Floats:
+    return _floats(np.prod(np.asarray(row), axis=-1))
+
+
+# --- tensor parallel ---------------------------------------------------------------------------------------------
+
+
+def _tp_s(
+    tp_row: Num, tokens: Num, gathers: float, scatters: float, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """`gathers` all-gathers and `scatters` reduce-scatters of X, or one all-reduce without sequence parallelism."""
+    full = volumes.hidden_bytes(tokens, _size(tp_row), model=model)
+    if not run.sequence_parallel:
+        return collectives.all_reduce_s(full, tp_row, fabric=fabric, profile=profile)
+    whole = collectives.all_gather_s(full, tp_row, fabric=fabric, profile=profile)
+    result = (gathers // 1.0 + scatters // 1.0) * whole
+    for part in (gathers % 1.0, scatters % 1.0):
+        if part:
+            result = result + collectives.all_gather_s(part * full, tp_row, fabric=fabric, profile=profile)
+    return result
+
+
+@quantity(unit="s", source="F4.2")
+def tp_attention_forward_s(
+    tp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """Tensor parallel of one attention block, forward: AG + RS of X (MLA: AG of its compressed part only).
+
+    Without sequence parallelism one all-reduce. Axes: tp_row, tokens. Unit: s. Source: F4.2.
+    Ignores: FP8 gathers.
+    """
+    return _tp_s(tp_row, tokens, volumes.gathered_share(model), 1.0, model, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def tp_attention_backward_s(
+    tp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """Tensor parallel of one attention block, backward: mirror of forward, plus the input gathered again.
+
+    AG(dX) + RS + AG of the saved input for the weight gradient. Axes: tp_row, tokens. Unit: s. Source: F4.2.
+    """
+    share = volumes.gathered_share(model)
+    if model.mla is None or not run.sequence_parallel:
+        return _tp_s(tp_row, tokens, 2.0, 1.0, model, run, fabric, profile)
+    # MLA keeps its gathered compressed tensors (F3.3), so nothing is gathered again.
+    return _tp_s(tp_row, tokens, 1.0, share, model, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def tp_ffn_forward_s(tp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """Tensor parallel of one dense FFN, forward: AG + RS of X, or one all-reduce without sequence parallelism.
+
+    Axes: tp_row, tokens. Unit: s. Source: F4.2.
+    """
+    return _tp_s(tp_row, tokens, 1.0, 1.0, model, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def tp_ffn_backward_s(tp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """Tensor parallel of one dense FFN, backward: 2 AG + RS of X (the saved input is gathered again).
+
+    Axes: tp_row, tokens. Unit: s. Source: F4.2.
+    """
+    return _tp_s(tp_row, tokens, 2.0, 1.0, model, run, fabric, profile)
+
+
+def _has_shared(model: Model) -> float:
+    return 1.0 if model.moe is not None and model.moe.shared_ffn else 0.0
+
+
+@quantity(unit="s", source="F4.2")
+def tp_shared_forward_s(
+    tp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """Tensor parallel of the MoE half, forward: the shared expert's AG + RS; routed experts have none (ETP apart).
+
+    Axes: tp_row, tokens. Unit: s. Source: F4.2.
+    """
+    return _has_shared(model) * _tp_s(tp_row, tokens, 1.0, 1.0, model, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def tp_shared_backward_s(
+    tp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """Tensor parallel of the MoE half, backward: the shared expert's 2 AG + RS.
+
+    Axes: tp_row, tokens. Unit: s. Source: F4.2.
+    """
+    return _has_shared(model) * _tp_s(tp_row, tokens, 2.0, 1.0, model, run, fabric, profile)
+
+
+# --- context parallel --------------------------------------------------------------------------------------------
+
+
+def _innermost_part(row: Num) -> tuple[Floats, Floats]:
+    """A row split into the innermost level that it uses, and the rest."""
+    ways = np.asarray(row, dtype=np.int64)
+    first = (np.cumsum(ways > 1, axis=-1) == 1) & (ways > 1)
+    return np.where(first, ways, 1), np.where(first, 1, ways)
+
+
+def _ring_s(block: Num, row: Num, fabric: Fabric, profile: Profile) -> Floats:
+    """CP - 1 steps of a block to the next rank; a step is as slow as the worst hop of the ring."""
+    step = collectives.point_to_point_s(block, row, fabric=fabric, profile=profile)
+    return (_size(row) - 1.0) * step
+
+
+def _ulysses_s(payloads: tuple[Floats, Floats], row: Num, fabric: Fabric, profile: Profile) -> Floats:
+    before, after = (collectives.all_to_all_s(sent, row, fabric=fabric, profile=profile) for sent in payloads)
+    return before + after
+
+
+def _cp_s(
+    kind: CpKind,
+    tp: Num,
+    cp_row: Num,
+    micro_batch: Num,
+    passes: float,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
+) -> Floats:
+    """One kind of context parallel, with `passes` times the K, V traffic; an Ulysses exchange is the same both ways."""
+    cp = _size(cp_row)
+    block = volumes.kv_block_bytes(tp, cp, micro_batch, model=model, run=run)
+    heads = volumes.ulysses_bytes(tp, cp, micro_batch, model=model, run=run)
+    if kind == CpKind.RING:
+        return passes * _ring_s(block, cp_row, fabric, profile)
+    if kind == CpKind.ALL_GATHER:
+        return passes * collectives.all_gather_s(cp * block, cp_row, fabric=fabric, profile=profile)
+    if kind == CpKind.ULYSSES:
+        return _ulysses_s(heads, cp_row, fabric, profile)
+    inner, outer = _innermost_part(cp_row)
+    # Inside a hybrid's ring every rank holds 1/u of the heads of u times the tokens; heads below one are replicated.
+    spread = np.maximum(_size(inner) / volumes.local_kv_heads(tp, model), 1.0)
+    return _ulysses_s(heads, inner, fabric, profile) + passes * _ring_s(block * spread, outer, fabric, profile)
+
+
+def _chosen(codes: Num, kinds: Iterable[Kind], seconds: Callable[[Kind], Floats]) -> Floats:
+    """Elementwise the seconds of the kind that each code names; kinds that do not occur are not computed."""
+    chosen = np.asarray(codes)
+    result = np.zeros(())
+    for kind in kinds:
+        if np.any(chosen == kind):
+            result = np.where(chosen == kind, seconds(kind), result)
+    return result
+
+
+@quantity(unit="s", source="F4.2")
+def cp_forward_s(
+    tp: Num, cp_row: Num, cp_kind: Num, micro_batch: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """Context parallel of one attention block, forward.
+
+    Ring: CP-1 hops of the K, V block over the worst level the ring crosses; all-gather: the same bytes by the cuts;
+    Ulysses: two all-to-alls; hybrid: Ulysses inside the innermost level of the row, ring across the others.
+    Axes: tp, cp_row, cp_kind, micro_batch. Unit: s. Source: F4.2.
+    """
+
+    def seconds(kind: CpKind) -> Floats:
+        return _cp_s(kind, tp, cp_row, micro_batch, 1.0, model=model, run=run, fabric=fabric, profile=profile)
+
+    return _chosen(cp_kind, CpKind, seconds)
+
+
+@quantity(unit="s", source="F4.2")
+def cp_backward_s(
+    tp: Num, cp_row: Num, cp_kind: Num, micro_batch: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """Context parallel of one attention block, backward: K, V again and their gradients; Ulysses as forward.
+
+    All-gather kinds gather K, V again and reduce-scatter dK, dV. Axes: tp, cp_row, cp_kind, micro_batch.
+    Unit: s. Source: F4.2.
+    """
+
+    def seconds(kind: CpKind) -> Floats:
+        return _cp_s(kind, tp, cp_row, micro_batch, 2.0, model=model, run=run, fabric=fabric, profile=profile)
+
+    return _chosen(cp_kind, CpKind, seconds)
+
+
+# --- expert parallel ---------------------------------------------------------------------------------------------
+
+
+def _ep_s(
+    tokens: Num,
+    etp_row: Num,
+    ep_row: Num,
+    dispatcher: Num,
+    element_bytes: float,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
+) -> Floats:
+    """One way through the dispatcher: exchange over EP, then the AG (or, backwards, RS) over ETP."""
+    ep, etp = _size(ep_row), _size(etp_row)
+
+    def seconds(kind: Dispatcher) -> Floats:
+        if kind == Dispatcher.ALL_GATHER:
+            full = _floats(tokens) * ep * etp * model.hidden * element_bytes
+            group_row = np.asarray(etp_row) * np.asarray(ep_row)
+            return collectives.all_gather_s(full, group_row, fabric=fabric, profile=profile)
+        if kind == Dispatcher.DEDUPLICATED:
+            loads = volumes.deduplicated_loads_bytes(tokens, ep_row, model=model, run=run, element_bytes=element_bytes)
+            exchange = collectives.loads_s(loads, ep_row, fabric=fabric, profile=profile)
+        else:
+            sent = volumes.ep_payload_bytes(tokens, ep, kind, model=model, run=run, element_bytes=element_bytes)
+            exchange = collectives.all_to_all_s(sent, ep_row, fabric=fabric, profile=profile)
+        rows = routing.routed_rows(tokens, etp, ep, kind, model=model, run=run)
+        gathered = rows * model.hidden * element_bytes
+        return exchange + collectives.all_gather_s(gathered, etp_row, fabric=fabric, profile=profile)
+
+    return _chosen(dispatcher, Dispatcher, seconds)
+
+
+@quantity(unit="s", source="F4.2")
+def ep_dispatch_s(
+    tokens: Num,
+    etp_row: Num,
+    ep_row: Num,
+    dispatcher: Num,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
+) -> Floats:
+    """Tokens to their experts: all-to-all over EP and all-gather over ETP, or the dispatcher's own way.
+
+    FP8 compute dispatches in FP8 with its scales. The all-gather dispatcher moves every token to all ETP*EP ranks.
+    Axes: tokens, etp_row, ep_row, dispatcher. Unit: s. Source: F1.4, F2.3, F4.2.
+    """
+    return _ep_s(
+        tokens, etp_row, ep_row, dispatcher, volumes.dispatch_element_bytes(run=run), model, run, fabric, profile
+    )
+
+
+@quantity(unit="s", source="F4.2")
+def ep_combine_s(
+    tokens: Num,
+    etp_row: Num,
+    ep_row: Num,
+    dispatcher: Num,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
+) -> Floats:
+    """Expert outputs back to their tokens: reduce-scatter over ETP and all-to-all over EP, `combine_bytes` wide.
+
+    Axes: tokens, etp_row, ep_row, dispatcher. Unit: s. Source: F1.4, F4.2.
+    """
+    return _ep_s(tokens, etp_row, ep_row, dispatcher, run.routing.combine_bytes, model, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def ep_backward_s(
+    tokens: Num,
+    etp_row: Num,
+    ep_row: Num,
+    dispatcher: Num,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
+) -> Floats:
+    """Both transfers again for the gradients, mirrored: combine backwards is a dispatch, and the reverse.
+
+    Axes: tokens, etp_row, ep_row, dispatcher. Unit: s. Source: F1.4 (four all-to-alls per MoE layer and microbatch).
+    """
+    forth = ep_dispatch_s(tokens, etp_row, ep_row, dispatcher, model=model, run=run, fabric=fabric, profile=profile)
+    back = ep_combine_s(tokens, etp_row, ep_row, dispatcher, model=model, run=run, fabric=fabric, profile=profile)
+    return forth + back
+
+
+# --- pipeline parallel -------------------------------------------------------------------------------------------
+
+
+@quantity(unit="s", source="F4.2")
+def pp_hop_s(pp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """Hidden states of one microbatch to the next stage, at the worst level that neighbouring stages cross.
+
+    tau * h * 2 bytes per rank. Axes: pp_row, tokens. Unit: s. Source: F4.2.
+    Ignores: full tensors without sequence parallelism (they are sent in shards of TP and gathered).
+    """
+    sent = volumes.hidden_bytes(tokens, 1, model=model)
+    return collectives.point_to_point_s(sent, pp_row, fabric=fabric, profile=profile)
+
+
+QUANTITIES = (
+    tp_attention_forward_s,
+    tp_attention_backward_s,
+    tp_ffn_forward_s,
+    tp_ffn_backward_s,
+    tp_shared_forward_s,
+    tp_shared_backward_s,
+    cp_forward_s,
+    cp_backward_s,
+    ep_dispatch_s,
+    ep_combine_s,
+    ep_backward_s,
+    pp_hop_s,
+    dense_gradient_s,
+    dense_gather_s,
+    expert_gradient_s,
+    expert_gather_s,
+    zero3_dense_s,
+    zero3_expert_s,
+)

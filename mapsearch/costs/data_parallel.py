@@ -1,0 +1,125 @@
+"""Seconds of data-parallel communication: gradients and weights, once per step or per microbatch (FORMULAS 4.2).
+
+Contents: dense_gradient_s, dense_gather_s, expert_gradient_s, expert_gather_s, zero3_dense_s, zero3_expert_s,
+QUANTITIES.
+
+Dense weights are replicated over DP*CP, routed experts over EDP only (F3.6).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapsearch.costs import collectives, volumes
+from mapsearch.inventories.profile import Profile
+from mapsearch.inventories.run import Run
+from mapsearch.quantity import Floats, Num, quantity
+from mapsearch.topologies.fabric import Fabric
+
+
+def _size(row: Num) -> Floats:
+    return np.asarray(np.prod(np.asarray(row), axis=-1), dtype=np.float64)
+
+
+def _gradient_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    full = volumes.padded_parameters(parameters, _size(row)) * run.state.gradient_reduce_bytes
+    reduce = collectives.all_reduce_s(full, row, fabric=fabric, profile=profile)
+    scatter = collectives.reduce_scatter_s(full, row, fabric=fabric, profile=profile)
+    stage = np.asarray(zero)
+    return np.where(stage == 0, reduce, np.where(stage <= 2, scatter, 0.0))
+
+
+def _gather_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    full = volumes.padded_parameters(parameters, _size(row)) * volumes.gathered_weight_bytes(run=run)
+    stage = np.asarray(zero)
+    once = (stage >= 1) & (stage <= 2)
+    return np.where(once, collectives.all_gather_s(full, row, fabric=fabric, profile=profile), 0.0)
+
+
+def _zero3_s(row: Num, parameters: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """Forward gather, backward gather and gradient reduce-scatter of one unit."""
+    padded = volumes.padded_parameters(parameters, _size(row))
+    gather = collectives.all_gather_s(
+        padded * volumes.gathered_weight_bytes(run=run), row, fabric=fabric, profile=profile
+    )
+    scatter = collectives.reduce_scatter_s(
+        padded * run.state.gradient_reduce_bytes, row, fabric=fabric, profile=profile
+    )
+    return 2.0 * gather + scatter
+
+
+def _replicas(dp_row: Num, cp_row: Num) -> Num:
+    """The row of the group that dense weights are replicated over: DP and CP together."""
+    return np.asarray(dp_row) * np.asarray(cp_row)
+
+
+@quantity(unit="s", source="F4.2")
+def dense_gradient_s(
+    dp_row: Num, cp_row: Num, parameters: Num, zero: Num, *, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """Gradient reduction of the weights outside the routed experts over DP*CP, once per step.
+
+    ZeRO-0 all-reduce; ZeRO-1, 2 reduce-scatter of `gradient_reduce_bytes` per parameter; ZeRO-3: see zero3_dense_s.
+    Axes: dp_row, cp_row, parameters, zero. Unit: s. Source: F4.2. Ignores: buckets (one call is charged).
+    """
+    return _gradient_s(_replicas(dp_row, cp_row), parameters, zero, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def dense_gather_s(
+    dp_row: Num, cp_row: Num, parameters: Num, zero: Num, *, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """All-gather of the updated weights outside the routed experts over DP*CP, once per step with ZeRO-1 and 2.
+
+    Axes: dp_row, cp_row, parameters, zero. Unit: s. Source: F4.2, F2.3.
+    """
+    return _gather_s(_replicas(dp_row, cp_row), parameters, zero, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def expert_gradient_s(
+    edp_row: Num, parameters: Num, zero: Num, *, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """Gradient reduction of the local routed experts over EDP, once per step; 0 when EDP is 1.
+
+    Axes: edp_row, parameters, zero. Unit: s. Source: F4.2.
+    """
+    return _gradient_s(edp_row, parameters, zero, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def expert_gather_s(edp_row: Num, parameters: Num, zero: Num, *, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """All-gather of the updated local experts over EDP, once per step with ZeRO-1 and 2.
+
+    Axes: edp_row, parameters, zero. Unit: s. Source: F4.2, F2.3.
+    """
+    return _gather_s(edp_row, parameters, zero, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def zero3_dense_s(dp_row: Num, cp_row: Num, parameters: Num, *, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """ZeRO-3 of one unit of dense weights, per microbatch: two gathers and one reduce-scatter over DP*CP.
+
+    Latency is charged once per call: call it with the parameters of one unit (a layer). Axes: dp_row, cp_row,
+    parameters. Unit: s. Source: F4.2.
+    """
+    return _zero3_s(_replicas(dp_row, cp_row), parameters, run, fabric, profile)
+
+
+@quantity(unit="s", source="F4.2")
+def zero3_expert_s(edp_row: Num, parameters: Num, *, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """ZeRO-3 of one unit of local experts, per microbatch: two gathers and one reduce-scatter over EDP.
+
+    Axes: edp_row, parameters. Unit: s. Source: F4.2.
+    """
+    return _zero3_s(edp_row, parameters, run, fabric, profile)
+
+
+QUANTITIES = (
+    dense_gradient_s,
+    dense_gather_s,
+    expert_gradient_s,
+    expert_gather_s,
+    zero3_dense_s,
+    zero3_expert_s,
+)
