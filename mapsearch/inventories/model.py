@@ -73,6 +73,8 @@ class Model(Inventory):
     name: str = Field(min_length=1)
     source: str = ""
     """Where the shape was published."""
+    notes: list[str] = Field(default_factory=list)
+    """What a reader of a foreign file left out, or took from that architecture's own defaults."""
     layers: int = Field(gt=0, le=10_000)
     """Transformer layers, MTP modules not counted."""
     hidden: int = Field(gt=0, le=10**6)
