@@ -1,7 +1,7 @@
 """Seconds of every class of communication, per layer and microbatch unless said otherwise (FORMULAS 4.2).
 
 Contents: tp_attention_forward_s and its kin, cp_forward_s, cp_backward_s, ep_dispatch_s, ep_combine_s,
-ep_backward_s, pp_hop_s, QUANTITIES. Data parallel: data_parallel.py. Bytes: volumes.py.
+ep_backward_s, pp_hop_s, the names of data_parallel.py, QUANTITIES. Bytes: volumes.py.
 
 Nothing here is hidden behind compute: windows belong to the caller (costs/step.py).
 """
@@ -14,13 +14,12 @@ from typing import TypeVar
 import numpy as np
 
 from mapsearch.axes import CpKind, Dispatcher
-from mapsearch.costs import collectives, routing, volumes
+from mapsearch.costs import collectives, data_parallel, routing, volumes
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Floats, Num, quantity
 from mapsearch.topologies.fabric import Fabric
-
 
 Kind = TypeVar("Kind", CpKind, Dispatcher)
 
@@ -325,6 +324,14 @@ def pp_hop_s(pp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric
     return collectives.point_to_point_s(sent, pp_row, fabric=fabric, profile=profile)
 
 
+# Data parallel is a class of communication like the others; only its file is another.
+dense_gradient_s = data_parallel.dense_gradient_s
+dense_gather_s = data_parallel.dense_gather_s
+expert_gradient_s = data_parallel.expert_gradient_s
+expert_gather_s = data_parallel.expert_gather_s
+zero3_dense_s = data_parallel.zero3_dense_s
+zero3_expert_s = data_parallel.zero3_expert_s
+
 QUANTITIES = (
     tp_attention_forward_s,
     tp_attention_backward_s,
@@ -338,10 +345,5 @@ QUANTITIES = (
     ep_combine_s,
     ep_backward_s,
     pp_hop_s,
-    dense_gradient_s,
-    dense_gather_s,
-    expert_gradient_s,
-    expert_gather_s,
-    zero3_dense_s,
-    zero3_expert_s,
+    *data_parallel.QUANTITIES,
 )

@@ -317,7 +317,7 @@ def mtp_projection_s(tp: Num, tokens: Num, *, model: Model, run: Run, fabric: Fa
 
 @quantity(unit="s", source="F3.6")
 def optimizer_s(
-    parameters: Num, shards: Num, zero: Num, offload: Num, *, run: Run, fabric: Fabric, profile: Profile
+    parameters: Num, shards: Num, zero: Num, offload: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
 ) -> Floats:
     """Optimizer update, once per step: gradients read, master and moments read and written, weights written.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapsearch.costs import collectives, volumes
+from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Floats, Num, quantity
@@ -55,7 +56,7 @@ def _replicas(dp_row: Num, cp_row: Num) -> Num:
 
 @quantity(unit="s", source="F4.2")
 def dense_gradient_s(
-    dp_row: Num, cp_row: Num, parameters: Num, zero: Num, *, run: Run, fabric: Fabric, profile: Profile
+    dp_row: Num, cp_row: Num, parameters: Num, zero: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
 ) -> Floats:
     """Gradient reduction of the weights outside the routed experts over DP*CP, once per step.
 
@@ -67,7 +68,7 @@ def dense_gradient_s(
 
 @quantity(unit="s", source="F4.2")
 def dense_gather_s(
-    dp_row: Num, cp_row: Num, parameters: Num, zero: Num, *, run: Run, fabric: Fabric, profile: Profile
+    dp_row: Num, cp_row: Num, parameters: Num, zero: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
 ) -> Floats:
     """All-gather of the updated weights outside the routed experts over DP*CP, once per step with ZeRO-1 and 2.
 
@@ -78,7 +79,7 @@ def dense_gather_s(
 
 @quantity(unit="s", source="F4.2")
 def expert_gradient_s(
-    edp_row: Num, parameters: Num, zero: Num, *, run: Run, fabric: Fabric, profile: Profile
+    edp_row: Num, parameters: Num, zero: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
 ) -> Floats:
     """Gradient reduction of the local routed experts over EDP, once per step; 0 when EDP is 1.
 
@@ -88,7 +89,9 @@ def expert_gradient_s(
 
 
 @quantity(unit="s", source="F4.2")
-def expert_gather_s(edp_row: Num, parameters: Num, zero: Num, *, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def expert_gather_s(
+    edp_row: Num, parameters: Num, zero: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
     """All-gather of the updated local experts over EDP, once per step with ZeRO-1 and 2.
 
     Axes: edp_row, parameters, zero. Unit: s. Source: F4.2, F2.3.
@@ -97,7 +100,9 @@ def expert_gather_s(edp_row: Num, parameters: Num, zero: Num, *, run: Run, fabri
 
 
 @quantity(unit="s", source="F4.2")
-def zero3_dense_s(dp_row: Num, cp_row: Num, parameters: Num, *, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def zero3_dense_s(
+    dp_row: Num, cp_row: Num, parameters: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
     """ZeRO-3 of one unit of dense weights, per microbatch: two gathers and one reduce-scatter over DP*CP.
 
     Latency is charged once per call: call it with the parameters of one unit (a layer). Axes: dp_row, cp_row,
@@ -107,7 +112,9 @@ def zero3_dense_s(dp_row: Num, cp_row: Num, parameters: Num, *, run: Run, fabric
 
 
 @quantity(unit="s", source="F4.2")
-def zero3_expert_s(edp_row: Num, parameters: Num, *, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def zero3_expert_s(
+    edp_row: Num, parameters: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
     """ZeRO-3 of one unit of local experts, per microbatch: two gathers and one reduce-scatter over EDP.
 
     Axes: edp_row, parameters. Unit: s. Source: F4.2.
