@@ -1,6 +1,6 @@
 """Reading YAML and JSON documents that strangers wrote: safely, strictly, and with messages that help.
 
-Contents: read_text, load, dump, LIMITS.
+Contents: read_text, exists, is_file, load, parse, dump.
 
 Refused with one sentence: a directory, a missing or empty file, a file over the size limit, bytes that are not
 UTF-8, YAML aliases (the alias bomb), deep nesting, duplicate keys, custom tags, NaN and infinities.
@@ -30,6 +30,10 @@ class _StrictLoader(_Loader):  # type: ignore[misc,valid-type]
 def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            raise yaml.MarkedYAMLError(
+                problem="merge keys (<<) are not accepted; write the values out", problem_mark=key_node.start_mark
+            )
         key = loader.construct_object(key_node, deep=True)
         if not isinstance(key, str | int | float | bool):
             raise yaml.MarkedYAMLError(problem="a key must be a plain word", problem_mark=key_node.start_mark)
@@ -48,7 +52,7 @@ def read_text(path: Path | str) -> str:
     """The text of a file. Raises InputError naming the file when it cannot be read as text."""
     path = Path(path)
     name = str(path)
-    if path.is_dir():
+    if exists(path) and path.is_dir():
         raise InputError("is a directory; name a YAML or JSON file in it", file=name)
     try:
         size = path.stat().st_size
@@ -70,6 +74,19 @@ def read_text(path: Path | str) -> str:
     if not text.strip():
         raise InputError("is empty", file=name)
     return text
+
+
+def exists(path: Path) -> bool:
+    """Whether something is there; a name that no file can have is not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file, and not a folder, is there."""
+    return exists(path) and not path.is_dir()
 
 
 def load(path: Path | str) -> Any:
@@ -94,8 +111,9 @@ def parse(text: str, *, file: str, json_text: bool = False) -> Any:
 
 
 def _parse_yaml(text: str) -> Any:
-    depth = nodes = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    depth = 0
+    event: Any
+    for nodes, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(
                 problem="aliases (*name) are not accepted; write the value out", problem_mark=event.start_mark
@@ -104,13 +122,12 @@ def _parse_yaml(text: str) -> Any:
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        nodes += 1
         if depth > MAX_DEPTH or nodes > MAX_NODES:
             raise yaml.MarkedYAMLError(
                 problem=f"nested more than {MAX_DEPTH} deep or over {MAX_NODES:,} values",
                 problem_mark=event.start_mark,
             )
-    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a safe loader, made stricter above
+    return yaml.load(text, Loader=_StrictLoader)
 
 
 def _parse_json(text: str) -> Any:

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from mapsearch import documents
 from mapsearch.errors import InputError, listed, near_miss
@@ -35,7 +35,10 @@ class Record(BaseModel):
         if not isinstance(data, dict):
             return data
         lifted: dict[str, Any] = {}
-        sources = dict(data.get("sources") or {})
+        given = data.get("sources") or {}
+        if not isinstance(given, dict):
+            raise ValueError(f"sources holds {_kind_of(given)}; write it as field: where its number came from")
+        sources = dict(given)
         for key, value in data.items():
             if isinstance(value, dict) and "value" in value and set(value) <= {"value", "source", "note"}:
                 lifted[key] = value["value"]
@@ -45,6 +48,16 @@ class Record(BaseModel):
         if sources:
             lifted["sources"] = sources
         return lifted
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """`true` is not 1: YAML's yes and on are slips where a number is expected."""
+        annotation = str(cls.model_fields[str(info.field_name)].annotation)
+        words = value if isinstance(value, list) else [value]
+        if any(isinstance(word, bool) for word in words) and "bool" not in annotation and "Any" not in annotation:
+            raise ValueError(f"holds {value!r} (yes, no, on, off, true or false), which is not a value of it")
+        return value
 
 
 class Inventory(Record):
@@ -73,7 +86,9 @@ def _kind_of(data: Any) -> str:
 
 def first_problem(cls: type[BaseModel], problem: ValidationError, file: str) -> InputError:
     """The first thing pydantic found wrong, as one sentence that names file and field."""
-    error = problem.errors(include_url=False)[0]
+    errors = problem.errors(include_url=False)
+    # A misspelt key also leaves the right one missing: the misspelling is the thing to mend.
+    error = next((error for error in errors if error["type"] == "extra_forbidden"), errors[0])
     path = [part for part in error["loc"] if not str(part).startswith("function-")]
     field = ".".join(str(part) for part in path)
     if error["type"] == "extra_forbidden":
@@ -128,11 +143,13 @@ def resolve(name: str, package: str, kind: str, folder_name: str = "") -> tuple[
     path = Path(name)
     stem = path.name.removesuffix(".yaml")
     names = catalogue_names(package, folder_name)
-    if path.exists() or (len(path.parts) > 1):
+    if documents.is_file(path) or len(path.parts) > 1:
         return documents.load(path), name
     if stem in names:
         text = (resources.files(package) / "catalogue" / folder_name / f"{stem}.yaml").read_text(encoding="utf-8")
         return documents.parse(text, file=f"{stem} (built in)"), f"{stem} (built in)"
+    if documents.exists(path):
+        return documents.load(path), name
     raise InputError(
         f"no such file, and no built-in {kind} of that name{near_miss(stem, names)}; built in: {listed(names)}",
         file=name,
