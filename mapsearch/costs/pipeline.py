@@ -55,8 +55,9 @@ def in_flight(pp: Num, vpp: Num, schedule: Num, microbatches: Num, stage: Num, *
 
 @quantity(unit="copies", source="FORMULAS 3.5")
 def model_copies(schedule: Num) -> Num:
-    """Copies of a stage's weights and states on its device: 2 for DualPipe, which runs in both directions.
+    """Copies of a stage's weights and gradients on its device: 2 for DualPipe, which runs in both directions.
 
+    Optimizer states do not double from ZeRO-1 on: each stage then has twice the replicas to divide them over.
     DualPipeV is written with 2p stages on p devices and "2x weights"; counted per device, that is one copy.
 
     Axes: schedule. Unit: copies. Source: FORMULAS 3.5 (DualPipe README).
