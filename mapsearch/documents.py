@@ -112,11 +112,11 @@ def parse(text: str, *, file: str, json_text: bool = False) -> Any:
 
 def _parse_yaml(text: str) -> Any:
     depth = 0
-    event: Any
     for nodes, event in enumerate(yaml.parse(text, Loader=_Loader)):
+        mark: Any = event.start_mark
         if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(
-                problem="aliases (*name) are not accepted; write the value out", problem_mark=event.start_mark
+                problem="aliases (*name) are not accepted; write the value out", problem_mark=mark
             )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
@@ -125,7 +125,7 @@ def _parse_yaml(text: str) -> Any:
         if depth > MAX_DEPTH or nodes > MAX_NODES:
             raise yaml.MarkedYAMLError(
                 problem=f"nested more than {MAX_DEPTH} deep or over {MAX_NODES:,} values",
-                problem_mark=event.start_mark,
+                problem_mark=mark,
             )
     return yaml.load(text, Loader=_StrictLoader)
 
