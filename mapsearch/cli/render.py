@@ -1,6 +1,6 @@
 """Results onto the screen or into a file: the one place that knows formats, widths and encodings.
 
-Contents: emit, text_of.
+Contents: emit, text_of, emit_view, write_text.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mapsearch.errors import UsageError
 
@@ -53,6 +53,31 @@ def text_of(result: Answer | CheckReport, format_: str, *, verbose: bool = False
         records = flat.answer_records(result) if isinstance(result, Answer) else flat.report_records(result)
         return flat.csv_text(records)
     return "".join(f"{line.plain}\n" for line in _lines(result, _PIPE_WIDTH, verbose=verbose, quiet=quiet))
+
+
+def emit_view(view: Callable[[int], Sequence[Text]], data: Any, *, format_: str, output: str | None) -> None:
+    """Write a table view (lines that fit a width), or its plain data as JSON or YAML. Raises UsageError."""
+    if format_ == "table" and output is None:
+        _show(view(_screen_width()))
+        return
+    from mapsearch import documents
+
+    if format_ == "table":
+        text = "".join(f"{line.plain}\n" for line in view(_PIPE_WIDTH))
+    elif format_ == "json":
+        text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    else:
+        text = documents.dump(data)
+    write_text(text, output)
+
+
+def write_text(text: str, output: str | None) -> None:
+    """Text to a file, or to stdout. Raises UsageError."""
+    if output is None:
+        sys.stdout.write(text)
+        return
+    _write(output, text)
+    print(f"written to {output}", file=sys.stderr)
 
 
 def _lines(result: Answer | CheckReport, width: int, *, verbose: bool, quiet: bool) -> list[Text]:

@@ -1,0 +1,33 @@
+"""`mapsearch schema`: the JSON Schema of an input file or of the answer."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import click
+
+from mapsearch.cli.options import check_output
+from mapsearch.cli.render import write_text
+
+DOCUMENTS = {
+    "model": "mapsearch.inventories.model:Model",
+    "run": "mapsearch.inventories.run:Run",
+    "mapping": "mapsearch.inventories.mapping:Mapping",
+    "profile": "mapsearch.inventories.profile:Profile",
+    "topology": "mapsearch.topologies.spec:Topology",
+    "answer": "mapsearch.answer:Answer",
+}
+"""Document: where its record lives."""
+
+
+@click.command("schema", short_help="Print the JSON Schema of an input file or of the answer.")
+@click.argument("document", type=click.Choice(tuple(DOCUMENTS)))
+@click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write to FILE instead of the screen.")
+def command(document: str, output: str | None) -> None:
+    """Print the JSON Schema of a document, for editors and checkers."""
+    check_output(output)
+    module, _, name = DOCUMENTS[document].partition(":")
+    schema = getattr(importlib.import_module(module), name).model_json_schema()
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    write_text(json.dumps({**dialect, **schema}, indent=2, ensure_ascii=False) + "\n", output)
