@@ -1,0 +1,229 @@
+"""How the units of one tier are joined: kind, bandwidth out of each by cut, latency across.
+
+Contents: Wiring, wire_tier, latency_across.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from mapsearch.topologies.fabric import LevelKind
+from mapsearch.topologies.grouping import SAME_CLASS, Grouping
+from mapsearch.topologies.shapes import narrowest_cut, shape_of
+
+ALL_PAIRS = 300
+"""Units up to which every pair is checked for a switch in common."""
+
+
+@dataclass
+class Wiring:
+    """One unit seen from its children."""
+
+    kind: LevelKind
+    dims: tuple[int, ...] = ()
+    egress: dict[int, float] = field(default_factory=dict)
+    """Child: bytes/s out of it towards its siblings, one way, by maximum flow from its devices."""
+    regular: bool = True
+    in_network_reduction: bool = False
+
+
+@dataclass
+class _Inside:
+    """Links inside one unit, between its children and its own switches."""
+
+    linked: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+    into: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
+    ports: list[tuple[int, str, float, str | None]] = field(default_factory=list)
+    """Child, its node, bytes/s, and the switch behind (None: a sibling)."""
+
+
+def wire_tier(grouping: Grouping, tier: int, inner: Mapping[int, float]) -> dict[int, Wiring]:
+    """The wiring of every unit of a tier that has more than one child.
+
+    `inner`: bytes/s out of each unit two tiers inside, as found when its own tier was wired.
+    """
+    units = grouping.units
+    parents = [number for number in grouping.tiers[tier] if len(units[number].children) > 1]
+    child_of: dict[str, int] = {}
+    home: dict[str, int] = {}
+    for number in parents:
+        for child in units[number].children:
+            child_of |= dict.fromkeys(units[child].nodes, child)
+            home |= dict.fromkeys(units[child].nodes, number)
+        home |= dict.fromkeys(units[number].transit[: units[number].formed_with], number)
+    inside: dict[int, _Inside] = {number: _Inside() for number in parents}
+    within: dict[int, list[tuple[str, str, float]]] = defaultdict(list)
+    for a, b, rate in grouping.graph.edges(data="bytes_per_s"):
+        number = home.get(a)
+        if number is None or number != home.get(b):
+            continue
+        first, second = child_of.get(a), child_of.get(b)
+        if first is not None and first == second:
+            within[first].append((a, b, rate))
+        else:
+            _note(inside[number], (a, first), (b, second), rate)
+    flows = _Flows(grouping, within, inner)
+    return {number: _wiring(grouping, number, inside[number], flows) for number in parents}
+
+
+def _note(inside: _Inside, one: tuple[str, int | None], other: tuple[str, int | None], rate: float) -> None:
+    for (node, child), (far, sibling) in ((one, other), (other, one)):
+        if child is not None:
+            inside.ports.append((child, node, rate, far if sibling is None else None))
+            if sibling is None:
+                inside.into[far][child] += rate
+            else:
+                inside.linked[child][sibling] += rate
+
+
+def _wiring(grouping: Grouping, number: int, inside: _Inside, flows: _Flows) -> Wiring:
+    """Kind by the stronger of direct links and switches; what has no regular shape becomes its narrowest cut."""
+    children = grouping.units[number].children
+    shared = {switch: rates for switch, rates in inside.into.items() if len(rates) > 1}
+    straight = sum(sum(others.values()) for others in inside.linked.values())
+    switched = sum(sum(rates.values()) for rates in shared.values())
+    if straight > switched:
+        linked = _fastest(inside.linked, children)
+        shape = shape_of(linked) if len(linked) == len(children) else None
+        if shape:
+            return Wiring(*shape, flows.egress(children, [port for port in inside.ports if port[3] is None]))
+    used = _top_switches(shared, len(children))
+    for switches in (used, list(shared)):
+        if _all_meet(children, [shared[switch] for switch in switches]):
+            chosen = set(switches)
+            egress = flows.egress(children, [port for port in inside.ports if port[3] in chosen])
+            reduces = all(grouping.graph.nodes[switch]["in_network_reduction"] for switch in switches)
+            return Wiring("switch", (), egress, in_network_reduction=reduces)
+    egress = flows.egress(children, inside.ports)
+    linked = {child: dict(inside.linked.get(child, {})) for child in children}
+    cut = narrowest_cut(linked, list(shared.values()))
+    return Wiring("switch", (), {child: min(rate, cut) for child, rate in egress.items()}, regular=False)
+
+
+def _fastest(linked: Mapping[int, Mapping[int, float]], children: list[int]) -> dict[int, dict[int, float]]:
+    """Only the links of the fastest class, if those reach every child."""
+    top = max(rate for others in linked.values() for rate in others.values())
+    fast = {
+        child: {other: rate for other, rate in linked.get(child, {}).items() if rate >= SAME_CLASS * top}
+        for child in children
+    }
+    return fast if all(fast.values()) else {child: dict(linked.get(child, {})) for child in children}
+
+
+def _top_switches(shared: Mapping[str, Mapping[int, float]], children: int) -> list[str]:
+    """Switches of the strongest bundle: those that serve the same units count together."""
+    bundles: dict[frozenset[int], list[str]] = defaultdict(list)
+    for switch, rates in shared.items():
+        bundles[frozenset(rates)].append(switch)
+    strength = {
+        served: sum(sum(shared[switch].values()) for switch in switches) / len(served)
+        for served, switches in bundles.items()
+    }
+    top = max(strength.values(), default=0.0)
+    return [
+        switch for served, switches in bundles.items() if strength[served] >= SAME_CLASS * top for switch in switches
+    ]
+
+
+def _all_meet(children: list[int], switches: list[Mapping[int, float]]) -> bool:
+    """True when any two children share a switch."""
+    at: dict[int, set[int]] = {child: set() for child in children}
+    for index, rates in enumerate(switches):
+        for child in rates:
+            at[child].add(index)
+    if set.intersection(*at.values()):
+        return True
+    if len(children) > ALL_PAIRS or not all(at.values()):
+        return False
+    return all(at[one] & at[other] for index, one in enumerate(children) for other in children[:index])
+
+
+@dataclass
+class _Flows:
+    """Maximum flows out of units, remembered by wiring, since siblings are mostly alike."""
+
+    grouping: Grouping
+    within: Mapping[int, list[tuple[str, str, float]]]
+    inner: Mapping[int, float]
+    known: dict[object, float] = field(default_factory=dict)
+
+    def egress(self, children: list[int], ports: Iterable[tuple[int, str, float, str | None]]) -> dict[int, float]:
+        """Bytes/s from the devices of each child through its ports."""
+        by_child: dict[int, dict[str, float]] = {child: defaultdict(float) for child in children}
+        for child, node, rate, _ in ports:
+            by_child[child][node] += rate
+        return {child: self._flow(child, ports_of) for child, ports_of in by_child.items()}
+
+    def _flow(self, number: int, ports: Mapping[str, float]) -> float:
+        unit = self.grouping.units[number]
+        total = sum(ports.values())
+        if not unit.children:
+            return total
+        place: dict[str, int] = {}
+        for index, child in enumerate(unit.children):
+            place |= dict.fromkeys(self.grouping.units[child].nodes, index)
+        for index, node in enumerate(unit.transit, start=len(unit.children)):
+            place[node] = index
+        out: dict[int, float] = defaultdict(float)
+        for node, rate in ports.items():
+            out[place[node]] += rate
+        links: dict[tuple[int, int], float] = defaultdict(float)
+        for a, b, rate in self.within[number]:
+            if place[a] != place[b]:
+                links[min(place[a], place[b]), max(place[a], place[b])] += rate
+        limits = [
+            self.inner.get(child, float("inf")) + out.get(index, 0.0) for index, child in enumerate(unit.children)
+        ]
+        if all(index < len(limits) for index in out):
+            return total  # every port is at a child that can fill it
+        key = (tuple(limits), tuple(sorted(links.items())), tuple(sorted(out.items())))
+        if key not in self.known:
+            self.known[key] = _maximum_flow(limits, links, out)
+        return self.known[key]
+
+
+def _maximum_flow(limits: list[float], links: Mapping[tuple[int, int], float], out: Mapping[int, float]) -> float:
+    network = nx.DiGraph()
+    for index, limit in enumerate(limits):
+        network.add_edge("devices", index, **({} if limit == float("inf") else {"capacity": limit}))
+    for (a, b), rate in links.items():
+        network.add_edge(a, b, capacity=rate)
+        network.add_edge(b, a, capacity=rate)
+    for index, rate in out.items():
+        network.add_edge(index, "out", capacity=rate)
+    return float(nx.maximum_flow_value(network, "devices", "out"))
+
+
+def latency_across(grouping: Grouping, number: int, kind: LevelKind) -> float:
+    """Seconds from a device to the nearest one of a sibling: the farthest sibling, or the next one where units are linked.
+
+    The sum over the links of the quickest path inside the unit.
+    """
+    units, graph = grouping.units, grouping.graph
+    unit = units[number]
+    first, *siblings = unit.children
+    sibling_of = {node: child for child in siblings for node in units[child].nodes}
+    allowed = {*sibling_of, *units[first].nodes, *unit.transit[: unit.formed_with]}
+    start = next(node for node in units[first].nodes if graph.nodes[node]["type"] == "device")
+    nearest: dict[int, float] = {}
+    done: set[str] = set()
+    queue = [(0.0, start)]
+    while queue and len(nearest) < len(siblings):
+        seconds, node = heapq.heappop(queue)
+        if node in done:
+            continue
+        done.add(node)
+        child = sibling_of.get(node)
+        if child is not None and graph.nodes[node]["type"] == "device" and child not in nearest:
+            nearest[child] = seconds
+            if kind != "switch":
+                break
+        for other, link in graph.adj[node].items():
+            if other in allowed and other not in done:
+                heapq.heappush(queue, (seconds + link["latency_s"], other))
+    return max(nearest.values())
