@@ -216,6 +216,7 @@ def test_minimax_style() -> None:
         (DENSE, {"v_head_dim": 4}, "v_head_dim", "only latent attention"),
         (DENSE, {"mlp_bias": True}, "mlp_bias", "not represented"),
         (DENSE, {"sliding_window": 16}, "sliding_window", "which layers"),
+        (QWEN, {"attention_chunk_size": 32}, "attention_chunk_size", "which layers"),
         (QWEN, {"layer_types": ["full_attention"] * 3}, "layer_types", "must name 4 layers, not 3"),
         (QWEN, {"moe_layer_freq": [0, 1]}, "moe_layer_freq", "must hold 4"),
         (QWEN, {"moe_layers": [0, 3]}, "moe_layers", "other patterns"),

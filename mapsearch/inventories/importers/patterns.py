@@ -96,6 +96,10 @@ def sliding_window(fields: Fields, family: Family, layers: int) -> dict[str, Any
         types = _llama4_types(fields, layers)
     if types is not None:
         return _by_types(fields, types, layers)
+    if size is None and chunk is not None:
+        raise fields.problem(
+            "attention_chunk_size", f"is {chunk!r}, but no key says which layers use it; add layer_types"
+        )
     if size is None or not used:
         return None
     width = fields.whole("sliding_window", "sliding_window_size")
