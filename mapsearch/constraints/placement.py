@@ -1,0 +1,77 @@
+"""High-bandwidth-domain placement: axes whose groups may not leave one unit of a level.
+
+Contents: relations (from the run's `placement` and the user's `inside`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mapsearch.axes import ATTENTION_GRID
+from mapsearch.constraints.rules import first
+from mapsearch.errors import InputError, listed, near_miss
+from mapsearch.inventories.run import Run
+from mapsearch.quantity import Num
+from mapsearch.relation import Relation, Side
+from mapsearch.topologies.fabric import Fabric
+
+
+def side_of(axis: str) -> Side:
+    """Which view holds an axis: the cell (pp, dp), a grid otherwise."""
+    if axis == "pp":
+        return "cell"
+    return "attention" if axis in ATTENTION_GRID else "expert"
+
+
+def ways_outside(row: Num, levels: int) -> Num:
+    """How many ways a row is cut beyond its first `levels` levels; 1 when it stays inside."""
+    return np.prod(np.asarray(row)[..., levels:], axis=-1) + 0.0
+
+
+def stays_inside(axis: str, levels: int, unit: str, origin: str) -> Relation:
+    """The relation `axis lives inside one unit of the given number of inner levels`."""
+    row: Callable[[Any], Num] = lambda view: getattr(view, f"{axis}_row")  # noqa: E731
+    return Relation(
+        name=f"{axis}_inside_{unit}",
+        side=side_of(axis),
+        unit="ways cut outside",
+        demand=lambda view: ways_outside(row(view), levels),
+        limit=lambda _view: 1.0,
+        sentence=lambda view, demand, _limit: (
+            f"{axis.upper()} stays inside one {unit}"
+            if demand <= 1
+            else f"{axis.upper()} is cut {first(demand):g} ways beyond one {unit}; it must stay inside"
+        ),
+        origin=origin,
+        levers=(f"placement.{axis}", axis),
+        source="F1.9 domain 10",
+    )
+
+
+def relations(run: Run, fabric: Fabric) -> tuple[Relation, ...]:
+    """Placement rules of a run on a fabric. Raises InputError for a level the fabric does not have."""
+    found = []
+    for axis, rule in sorted(run.placement.items()):
+        if rule == "inside":
+            if not fabric.domain_levels:
+                raise InputError(
+                    f"placement keeps {axis} inside the high-bandwidth domain, but no level of {fabric.name} is "
+                    "marked high_bandwidth",
+                    field=f"placement.{axis}",
+                )
+            unit = fabric.levels[fabric.domain_levels - 1].name
+            found.append(stays_inside(axis, fabric.domain_levels, unit, "placement"))
+    for level, members in run.constraints.inside.items():
+        if level not in fabric.level_names:
+            raise InputError(
+                f"{fabric.name} has no level {level!r}{near_miss(level, fabric.level_names)}; "
+                f"levels: {listed(fabric.level_names)}",
+                field="constraints.inside",
+            )
+        depth = fabric.level_names.index(level) + 1
+        found += [stays_inside(axis, depth, level, "user") for axis in members]
+    distinct = {relation.name: relation for relation in found}
+    return tuple(distinct.values())

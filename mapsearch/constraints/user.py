@@ -1,0 +1,77 @@
+"""The user's own limits on axes, as relations like any other.
+
+Contents: relations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mapsearch.axes import written
+from mapsearch.constraints.rules import whole
+from mapsearch.errors import listed
+from mapsearch.inventories.run import Run, UserConstraints, read_axis
+from mapsearch.quantity import Num
+from mapsearch.relation import Relation, Side
+
+_SIDE: dict[str, Side] = {
+    **dict.fromkeys(("tp", "cp", "cp_kind"), "attention"),
+    **dict.fromkeys(("etp", "ep", "edp", "dispatcher"), "expert"),
+}
+
+
+def side_of(axis: str) -> Side:
+    """Which view holds an axis; everything that both grids share is in the cell."""
+    return _SIDE.get(axis, "cell")
+
+
+def _axis(axis: str) -> Callable[[Any], Num]:
+    return lambda view: getattr(view, axis)
+
+
+def _among(axis: str, accepted: list[int], verb: str) -> Relation:
+    words = listed(written(axis, code) for code in accepted)
+
+    def sentence(view: Any, demand: float, _limit: float) -> str:
+        return f"you {verb} {axis} = {words}" + (
+            f"; here it is {written(axis, whole(getattr(view, axis)))}" if demand else ""
+        )
+
+    return Relation(
+        name=f"user_{verb}_{axis}",
+        side=side_of(axis),
+        unit="broken rules",
+        demand=lambda view: np.where(np.isin(_axis(axis)(view), accepted), 0.0, 1.0),
+        limit=lambda _view: 0.0,
+        sentence=sentence,
+        origin="user",
+        levers=(f"--{verb} {axis}",),
+    )
+
+
+def _bounded(axis: str, bound: float, sign: float, words: str) -> Relation:
+    return Relation(
+        name=f"user_{words}_{axis}",
+        side=side_of(axis),
+        unit=axis,
+        demand=lambda view: sign * (_axis(axis)(view) + 0.0),
+        limit=lambda _view: sign * bound,
+        sentence=lambda view, _demand, _limit: (
+            f"you ask for {axis} {words.replace('_', ' ')} {bound:g}; here it is {whole(getattr(view, axis))}"
+        ),
+        origin="user",
+        levers=(f"--{words.replace('_', '-')} {axis}",),
+    )
+
+
+def relations(run: Run) -> tuple[Relation, ...]:
+    """One relation per constraint the user set."""
+    user: UserConstraints = run.constraints
+    found = [_among(axis, [read_axis(axis, value)], "fix") for axis, value in user.fix.items()]
+    found += [_among(axis, [read_axis(axis, v) for v in values], "allow") for axis, values in user.allow.items()]
+    found += [_bounded(axis, bound, 1.0, "at_most") for axis, bound in user.at_most.items()]
+    found += [_bounded(axis, bound, -1.0, "at_least") for axis, bound in user.at_least.items()]
+    return tuple(found)

@@ -1,0 +1,411 @@
+"""The two grids and the cell as sides of a step: which quantities they add, on which stages, how often.
+
+Contents: cell_side, attention_side, expert_side.
+
+A side's quantities never look at the other grid: that is what lets the search evaluate each grid's options once and
+join them (docs/explanation/formulation.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mapsearch.axes import Offload, Recompute
+from mapsearch.costs import activations, communication, compute, memory, parameters, pipeline
+from mapsearch.costs.recompute import (
+    again,
+    dense_activation_again_s,
+    mla_up_share,
+    moe_activation_again_s,
+    norm_again_s,
+    only,
+)
+from mapsearch.costs.step import Part, Side, spread
+from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts
+from mapsearch.quantity import Num, maximum
+
+
+def _timed(facts: Facts) -> dict[str, Any]:
+    return {"model": facts.model, "run": facts.run, "fabric": facts.fabric, "profile": facts.profile}
+
+
+def linear(name: str, counts: list[Num], forward: Num, repeat: Num) -> Part:
+    """A linear layer: input and weight gradient cost a forward each (F3.2); recompute repeats the forward."""
+    return Part(name, spread(counts, forward), spread(counts, forward * (1.0 + repeat)), spread(counts, forward))
+
+
+def paired(name: str, counts: list[Num], forward: Num, backward: Num, repeat: Num, steady: Num = 1.0) -> Part:
+    """Work without a weight gradient; recompute repeats the forward."""
+    return Part(
+        name,
+        spread(counts, forward),
+        spread(counts, backward + forward * repeat),
+        spread(counts, 0.0 * forward),
+        steady,
+    )
+
+
+def cell_side(cell: CellView) -> Side:
+    """What the shared axes cost by themselves: pipeline hops (F4.2; twice as many in V-shaped schedules)."""
+    facts = _timed(cell.facts)
+    hop = communication.pp_hop_s(np.asarray(cell.pp_row), cell.tokens, **facts)
+    hops = hop * cell.vpp * pipeline.hops_per_chunk(cell.schedule)
+    hidden = (np.asarray(cell.vpp) > 1) & cell.facts.run.overlap.pp
+    everywhere: list[Num] = [1.0 for _ in cell.kinds]
+    return Side(parts=[paired("pp", everywhere, hops, hops, 0.0, steady=np.where(hidden, 0.0, 1.0))])
+
+
+def attention_side(view: AttentionView) -> Side:
+    """What an attention option adds: projections, attention core, dense FFN, router, heads, TP, CP, dense DP."""
+    cell, facts = view.cell, _timed(view.facts)
+    kept = _attention_kept(view, cell.recompute)
+    return Side(
+        parts=[
+            *_attention_compute(view, facts),
+            *_attention_communication(view, facts),
+            *_activation_transfer(cell, kept),
+        ],
+        once=_attention_once(view, facts),
+        under_compute={"dp": _zero3_attention(view)} if _streams(cell) else {},
+        memory=_attention_memory(view),
+        host=_host_bytes(dense_parameters(view), cell.dp * view.cp, kept, cell),
+    )
+
+
+def _streams(cell: CellView) -> bool:
+    """True when some candidate moves parameters or gradients for every microbatch (ZeRO-2, ZeRO-3)."""
+    return bool(np.any(np.asarray(cell.zero) >= 2))
+
+
+def _attention_compute(view: AttentionView, facts: dict[str, Any]) -> list[Part]:
+    cell, model, rec = view.cell, view.facts.model, view.cell.recompute
+    tokens, kinds = cell.tokens, cell.kinds
+    layers = [k.dense + k.moe for k in kinds]
+    dense = [k.dense for k in kinds]
+    moe = [k.moe for k in kinds]
+    output = [k.output for k in kinds]
+    heads = [k.output * (1.0 + model.mtp_layers) for k in kinds]
+    hbm = {key: facts[key] for key in ("model", "fabric", "profile")}
+    core = compute.attention_core_s(view.tp, view.cp, cell.micro_batch, **facts)
+    core_back = compute.attention_core_backward_s(view.tp, view.cp, cell.micro_batch, **facts)
+    elementwise = compute.attention_elementwise_s(view.tp, tokens, **facts)
+    embedding = compute.embedding_s(view.tp, view.cp, cell.micro_batch, **facts)
+    norm = norm_again_s(tokens, **hbm) * only(rec, Recompute.NORM)
+    projections = again(rec, 0) + mla_up_share(model) * only(rec, Recompute.MLA_UP)
+    parts = [
+        linear("attention_linear", layers, compute.attention_linear_s(view.tp, tokens, **facts), projections),
+        paired("attention_core", layers, core, core_back, again(rec, Recompute.CORE_ATTENTION)),
+        Part(
+            "elementwise",
+            spread(layers, elementwise),
+            spread(layers, elementwise * (2.0 + again(rec, 0)) + norm),
+            spread(layers, 0.0 * elementwise),
+        ),
+        linear("output", heads, compute.output_s(view.tp, view.cp, cell.micro_batch, **facts), 0.0),
+        paired("embedding", [k.embedding for k in kinds], embedding, embedding, 0.0),
+    ]
+    if model.mtp_layers:
+        projection = compute.mtp_projection_s(view.tp, tokens, **facts)
+        parts.append(linear("mtp_projection", output, model.mtp_layers * projection, 0.0))
+    if model.dense_layers:
+        mlp = again(rec, Recompute.MLP)
+        ffn_elementwise = compute.dense_elementwise_s(view.tp, tokens, **facts)
+        activation = dense_activation_again_s(view.tp, tokens, **hbm) * only(rec, Recompute.ACTIVATION)
+        parts.append(linear("dense_ffn", dense, compute.dense_ffn_s(view.tp, tokens, **facts), mlp))
+        parts.append(paired("dense_elementwise", dense, ffn_elementwise, 2.0 * ffn_elementwise + activation, mlp))
+    if model.moe:
+        mlp = again(rec, Recompute.MOE)
+        parts.append(linear("router", moe, compute.router_s(tokens, **facts) + 0.0 * view.tp, mlp))
+        if model.moe.shared_ffn:
+            shared = compute.shared_expert_s(view.tp, tokens, **facts)
+            parts.append(linear("shared_expert", moe, shared, mlp))
+    return parts
+
+
+def _attention_communication(view: AttentionView, facts: dict[str, Any]) -> list[Part]:
+    """Tensor and context parallel communication in line with the layer, less what its own GEMM or core hides."""
+    cell, model, run, rec = view.cell, view.facts.model, view.facts.run, view.cell.recompute
+    profile, tokens, kinds = view.facts.profile, cell.tokens, cell.kinds
+    shown = 1.0 - (profile.tp_overlap if run.overlap.tp else 0.0)
+    layers = [k.dense + k.moe for k in kinds]
+    forward = communication.tp_attention_forward_s(view.tp_row, tokens, **facts) * shown
+    backward = communication.tp_attention_backward_s(view.tp_row, tokens, **facts) * shown
+    tp = [(layers, forward, backward, again(rec, 0))]
+    if model.dense_layers:
+        forward = communication.tp_ffn_forward_s(view.tp_row, tokens, **facts) * shown
+        backward = communication.tp_ffn_backward_s(view.tp_row, tokens, **facts) * shown
+        tp.append(([k.dense for k in kinds], forward, backward, again(rec, Recompute.MLP)))
+    if model.moe and model.moe.shared_ffn:
+        forward = communication.tp_shared_forward_s(view.tp_row, tokens, **facts) * shown
+        backward = communication.tp_shared_backward_s(view.tp_row, tokens, **facts) * shown
+        tp.append(([k.moe for k in kinds], forward, backward, again(rec, Recompute.MOE)))
+    parts = [paired("tp", counts, f, b, repeat) for counts, f, b, repeat in tp]
+    ring = communication.cp_forward_s(view.tp, view.cp_row, view.cp_kind, cell.micro_batch, **facts)
+    ring_back = communication.cp_backward_s(view.tp, view.cp_row, view.cp_kind, cell.micro_batch, **facts)
+    core = compute.attention_core_s(view.tp, view.cp, cell.micro_batch, **facts)
+    core_back = compute.attention_core_backward_s(view.tp, view.cp, cell.micro_batch, **facts)
+    exposed = exposed_ring_s(ring, core, view, profile.overlap_slowdown)
+    exposed_back = exposed_ring_s(ring_back, core_back, view, profile.overlap_slowdown)
+    parts.append(paired("cp", layers, exposed, exposed_back, again(rec, Recompute.CORE_ATTENTION)))
+    return parts
+
+
+def exposed_ring_s(transfer: Num, core: Num, view: AttentionView, gamma: float) -> Num:
+    """Context-parallel time that is left in line: only ring steps hide, behind cp-1 of the cp attention blocks.
+
+    Unit: s. Source: FORMULAS 4.3 (p2p hides, all-gather and Ulysses are exposed).
+    """
+    left = maximum(transfer / gamma - core * (view.cp - 1.0) / view.cp, 0.0)
+    hides = view.facts.run.overlap.cp
+    return np.where((np.asarray(view.cp_kind) == 0) & hides, left, transfer)
+
+
+def dense_parameters(view: AttentionView) -> list[Num]:
+    """Parameters per rank and kind of stage that dense data parallelism shards: all but routed experts."""
+    model, kinds = view.facts.model, view.cell.kinds
+    dense = parameters.dense_layer_parameters(view.tp, model=model) if model.ffn else 0.0 * view.tp
+    moe = parameters.moe_layer_parameters(view.tp, model=model) if model.moe else 0.0 * view.tp
+    embedding = parameters.embedding_parameters(view.tp, model=model)
+    output = parameters.output_parameters(view.tp, model=model)
+    output = output + parameters.tied_copy_parameters(view.tp, view.cell.pp, model=model)
+    if model.mtp_layers:
+        output = output + model.mtp_layers * parameters.mtp_parameters(view.tp, model=model)
+    return [k.dense * dense + k.moe * moe + k.embedding * embedding + k.output * output for k in kinds]
+
+
+def _attention_once(view: AttentionView, facts: dict[str, Any]) -> dict[str, list[Num]]:
+    cell = view.cell
+    copies = pipeline.model_copies(cell.schedule)
+    local = dense_parameters(view)
+    shards = cell.dp * view.cp
+    tail = np.where(np.asarray(cell.zero) <= 1, 1.0, 0.0)
+    return {
+        "reduce": [
+            tail * copies * communication.dense_gradient_s(view.dp_row, view.cp_row, p, cell.zero, **facts)
+            for p in local
+        ],
+        "gather": [
+            copies * communication.dense_gather_s(view.dp_row, view.cp_row, p, cell.zero, **facts) for p in local
+        ],
+        "optimizer": _optimizer_s(local, shards, cell, facts),
+    }
+
+
+def _zero3_attention(view: AttentionView) -> list[Num]:
+    """Per-microbatch streams of the dense states: gathers under ZeRO-3, gradient reduction from ZeRO-2 on."""
+    cell, facts = view.cell, _timed(view.facts)
+    if not _streams(cell):
+        return []
+    zero = np.asarray(cell.zero)
+    return [
+        np.where(zero == 3, communication.zero3_dense_s(view.dp_row, view.cp_row, p, **facts), 0.0)
+        + np.where(zero == 2, communication.dense_gradient_s(view.dp_row, view.cp_row, p, cell.zero, **facts), 0.0)
+        for p in dense_parameters(view)
+    ]
+
+
+def _states(local: list[Num], shards: Num, cell: CellView) -> dict[str, list[Num]]:
+    """Weights, gradients and optimizer states of local parameters that stay in HBM (F3.6)."""
+    run, copies = cell.facts.run, pipeline.model_copies(cell.schedule)
+    return {
+        "weights": [copies * memory.weight_bytes(p, shards, cell.zero, run=run) for p in local],
+        "gradients": [copies * memory.gradient_bytes(p, shards, cell.zero, run=run) for p in local],
+        "optimizer": [
+            memory.optimizer_bytes(p, shards, cell.zero, run=run)
+            - memory.host_optimizer_bytes(p, shards, cell.zero, cell.offload, run=run)
+            for p in local
+        ],
+    }
+
+
+def _host_bytes(local: list[Num], shards: Num, kept: list[Num], cell: CellView) -> list[Num]:
+    """Bytes in host memory per kind of stage: offloaded optimizer states, and activations beyond those resident."""
+    run = cell.facts.run
+    moved = (np.asarray(cell.offload) & Offload.ACTIVATIONS) != 0
+    result = []
+    for kind, parameters_here in enumerate(local):
+        away = np.where(moved, in_flight(cell, kind) - resident(cell, kind), 0.0)
+        states = memory.host_optimizer_bytes(parameters_here, shards, cell.zero, cell.offload, run=run)
+        result.append(states + away * kept[kind])
+    return result
+
+
+def _activation_transfer(cell: CellView, kept: list[Num]) -> list[Part]:
+    """Offloaded activations go out in forward and come back in backward, on the critical path (F1.1)."""
+    moved = (np.asarray(cell.offload) & Offload.ACTIVATIONS) != 0
+    if not np.any(moved):
+        return []
+    way = [np.where(moved, memory.host_transfer_s(k, fabric=cell.facts.fabric), 0.0) for k in kept]
+    return [Part("offload", way, way, [0.0 * w for w in way])]
+
+
+def in_flight(cell: CellView, kind: int) -> Num:
+    """Microbatches that one kind of stage holds at its peak (F3.5)."""
+    run, stage = cell.facts.run, cell.kinds[kind].stage
+    return pipeline.in_flight(cell.pp, cell.vpp, cell.schedule, cell.microbatches, stage, run=run)
+
+
+def resident(cell: CellView, kind: int) -> Num:
+    """Microbatches in flight whose activations stay in HBM."""
+    return memory.resident_microbatches(in_flight(cell, kind), cell.offload)
+
+
+def _optimizer_s(local: list[Num], shards: Num, cell: CellView, facts: dict[str, Any]) -> list[Num]:
+    """Optimizer step, with the way of offloaded states to the device and back."""
+    run, fabric = cell.facts.run, cell.facts.fabric
+    return [
+        compute.optimizer_s(p, shards, cell.zero, cell.offload, **facts)
+        + memory.optimizer_offload_s(p, shards, cell.zero, cell.offload, run=run, fabric=fabric)
+        for p in local
+    ]
+
+
+def _attention_kept(view: AttentionView, rec: Num) -> list[Num]:
+    """Activation bytes of one microbatch per kind of stage, attention side (F3.3)."""
+    cell, model, told = view.cell, view.facts.model, {"model": view.facts.model, "run": view.facts.run}
+    attention = activations.attention_activation_bytes(view.tp, rec, **told)
+    dense = activations.dense_ffn_activation_bytes(view.tp, rec, **told) if model.dense_layers else 0.0
+    moe = activations.moe_base_activation_bytes(view.tp, rec, **told) if model.moe else 0.0
+    return [cell.tokens * ((k.dense + k.moe) * attention + k.dense * dense + k.moe * moe) for k in cell.kinds]
+
+
+def _attention_memory(view: AttentionView) -> dict[str, list[Num]]:
+    cell, model, run, tokens = view.cell, view.facts.model, view.facts.run, view.cell.tokens
+    told = {"model": model, "run": run}
+    kinds = range(len(cell.kinds))
+    result = _states(dense_parameters(view), cell.dp * view.cp, cell)
+
+    kept, full = _attention_kept(view, cell.recompute), _attention_kept(view, np.int64(0))
+    logits = activations.logits_bytes(view.tp, view.cp, cell.micro_batch, **told)
+    ends = activations.output_activation_bytes(view.tp, **told) + model.mtp_layers * (
+        activations.mtp_activation_bytes(view.tp, **told)
+    )
+    start = activations.embedding_activation_bytes(view.tp, **told)
+    dense_transient = activations.dense_backward_transient_bytes(tokens, **told)
+    moe_transient = activations.moe_backward_transient_bytes(tokens, **told)
+    layer = parameters.dense_layer_parameters(view.tp, model=model) if model.dense_layers else 0.0 * view.tp
+    if model.moe:
+        layer = maximum(layer, parameters.moe_layer_parameters(view.tp, model=model))
+    result["activations"] = [
+        resident(cell, i) * (kept[i] + cell.kinds[i].embedding * tokens * start) + cell.kinds[i].output * tokens * ends
+        for i in kinds
+    ]
+    # One layer's activations come back to life while its backward runs.
+    result["recomputed_layer"] = [
+        (full[i] - kept[i]) / maximum(cell.kinds[i].dense + cell.kinds[i].moe, 1.0) for i in kinds
+    ]
+    result["logits_or_transient"] = [
+        maximum(
+            dense_transient * np.minimum(k.dense, 1.0),
+            moe_transient * np.minimum(k.moe, 1.0),
+            k.output * logits,
+        )
+        for k in cell.kinds
+    ]
+    result["gradient_scratch"] = [memory.weight_gradient_scratch_bytes(layer, run=run) for _ in kinds]
+    live = memory.zero3_live_bytes(layer, cell.zero, run=run)
+    result["gathered_weights"] = [live for _ in kinds]
+    communicators = memory.attention_communicator_bytes(view.tp, view.cp, cell.dp, cell.pp, profile=view.facts.profile)
+    result["communicators"] = [communicators for _ in kinds]
+    return result
+
+
+def expert_side(view: ExpertView) -> Side:
+    """What an expert option adds: grouped GEMMs, dispatch and combine, expert DP, and their memory."""
+    cell, facts, run, rec = view.cell, _timed(view.facts), view.facts.run, view.cell.recompute
+    moe = [k.moe for k in cell.kinds]
+    if view.facts.model.moe is None:
+        nothing = [0.0 * view.ep for _ in cell.kinds]
+        return Side(parts=[Part("experts", nothing, nothing, nothing)], memory={"weights": nothing})
+    tokens, repeat = cell.tokens, again(rec, Recompute.MOE)
+    gemm = compute.routed_experts_s(tokens, view.etp, view.ep, view.dispatcher, **facts)
+    elementwise = compute.routed_elementwise_s(tokens, view.etp, view.ep, view.dispatcher, **facts)
+    activation = moe_activation_again_s(
+        tokens, model=view.facts.model, fabric=view.facts.fabric, profile=view.facts.profile
+    )
+    parts = [
+        linear("experts", moe, gemm, repeat),
+        paired(
+            "routed_elementwise",
+            moe,
+            elementwise,
+            2.0 * elementwise + activation * only(rec, Recompute.ACTIVATION),
+            repeat,
+        ),
+    ]
+    forward = communication.ep_dispatch_s(tokens, view.etp_row, view.ep_row, view.dispatcher, **facts)
+    forward = forward + communication.ep_combine_s(tokens, view.etp_row, view.ep_row, view.dispatcher, **facts)
+    backward = communication.ep_backward_s(tokens, view.etp_row, view.ep_row, view.dispatcher, **facts)
+    exchange = [count * (forward * (1.0 + repeat) + backward) for count in moe]
+    under_compute: dict[str, list[Num]] = {}
+    under_shared = None
+    if run.overlap.expert_all_to_all:
+        under_compute["ep"] = exchange
+    elif run.overlap.shared_expert:
+        under_shared = exchange
+    else:
+        parts.append(paired("ep", moe, forward, backward, repeat))
+    if _streams(cell):
+        under_compute["dp"] = _zero3_expert(view, facts)
+    kept = _routed_kept(view, cell.recompute)
+    return Side(
+        parts=[*parts, *_activation_transfer(cell, kept)],
+        once=_expert_once(view, facts),
+        under_compute=under_compute,
+        under_shared=under_shared,
+        memory=_expert_memory(view),
+        host=_host_bytes(routed_parameters(view), view.edp, kept, cell),
+    )
+
+
+def _routed_kept(view: ExpertView, rec: Num) -> list[Num]:
+    """Activation bytes of one microbatch per kind of stage, expert side (F3.3)."""
+    told = {"model": view.facts.model, "run": view.facts.run}
+    each = activations.routed_activation_bytes(view.cell.tokens, view.etp, view.ep, rec, view.dispatcher, **told)
+    return [k.moe * each for k in view.cell.kinds]
+
+
+def routed_parameters(view: ExpertView) -> list[Num]:
+    """Routed-expert parameters per rank and kind of stage."""
+    each = parameters.expert_parameters(view.etp, view.ep, model=view.facts.model)
+    return [k.moe * each for k in view.cell.kinds]
+
+
+def _expert_once(view: ExpertView, facts: dict[str, Any]) -> dict[str, list[Num]]:
+    cell, local = view.cell, routed_parameters(view)
+    copies = pipeline.model_copies(cell.schedule)
+    tail = np.where(np.asarray(cell.zero) <= 1, 1.0, 0.0)
+    return {
+        "reduce": [tail * copies * communication.expert_gradient_s(view.edp_row, p, cell.zero, **facts) for p in local],
+        "gather": [copies * communication.expert_gather_s(view.edp_row, p, cell.zero, **facts) for p in local],
+        "optimizer": _optimizer_s(local, view.edp, cell, facts),
+    }
+
+
+def _zero3_expert(view: ExpertView, facts: dict[str, Any]) -> list[Num]:
+    zero = np.asarray(view.cell.zero)
+    return [
+        np.where(zero == 3, communication.zero3_expert_s(view.edp_row, p, **facts), 0.0)
+        + np.where(zero == 2, communication.expert_gradient_s(view.edp_row, p, view.cell.zero, **facts), 0.0)
+        for p in routed_parameters(view)
+    ]
+
+
+def _expert_memory(view: ExpertView) -> dict[str, list[Num]]:
+    cell, model, run = view.cell, view.facts.model, view.facts.run
+    told = {"model": model, "run": run}
+    result = _states(routed_parameters(view), view.edp, cell)
+    kept, full = _routed_kept(view, cell.recompute), _routed_kept(view, np.int64(0))
+    layer = parameters.expert_parameters(view.etp, view.ep, model=model)
+    present = [np.minimum(k.moe, 1.0) for k in cell.kinds]
+    result["activations"] = [resident(cell, i) * kept[i] for i in range(len(cell.kinds))]
+    result["recomputed_layer"] = [(full[i] - kept[i]) / maximum(k.moe, 1.0) for i, k in enumerate(cell.kinds)]
+    live = memory.zero3_live_bytes(layer, cell.zero, run=run)
+    result["gathered_weights"] = [p * live for p in present]
+    buffers = memory.dispatcher_buffer_bytes(cell.tokens, view.etp, view.ep, view.dispatcher, **told)
+    result["dispatcher_buffers"] = [p * buffers for p in present]
+    communicators = memory.expert_communicator_bytes(view.etp, view.ep, view.edp, profile=view.facts.profile)
+    result["communicators"] = [p * communicators for p in present]
+    return result

@@ -1,0 +1,159 @@
+"""Which layers stand on which pipeline stage: the layout, and its distinct kinds of stage.
+
+Contents: Layout, layout, StageKinds, stage_kinds.
+
+Layers are cut into consecutive stages so that the largest stage, counted in model FLOP with the loss and the MTP
+modules on the last one, is as small as possible (an exact partition, not a heuristic). Equal layers in equal
+stages come out of that by themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from mapsearch.axes import Schedule
+from mapsearch.costs import flops, parameters
+from mapsearch.inventories.model import Model
+from mapsearch.quantity import Floats
+
+TWO_CHUNK_SCHEDULES = (Schedule.ZB_V, Schedule.DUALPIPE_V)
+"""Schedules that fold the pipeline into a V: device r holds chunks r and 2p-1-r."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layers of each kind on each device of one pipeline, MTP modules included."""
+
+    dense: tuple[int, ...]
+    moe: tuple[int, ...]
+    embedding: tuple[int, ...]
+    """1 where the input embedding lives."""
+    output: tuple[int, ...]
+    """1 where the output head, the loss and the MTP modules live."""
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """Layers per stage, MTP modules included."""
+        return tuple(d + m for d, m in zip(self.dense, self.moe, strict=True))
+
+
+@dataclass(frozen=True)
+class StageKinds:
+    """The distinct kinds of stage of one layout; arrays over kinds."""
+
+    dense: Floats
+    moe: Floats
+    embedding: Floats
+    output: Floats
+    count: Floats
+    """Stages of this kind."""
+    stage: Floats
+    """The first stage of this kind: the one that holds most microbatches."""
+
+
+def layer_weights(model: Model, length: float) -> tuple[tuple[float, ...], float, float]:
+    """Model FLOP per token, forward: of each layer, of one MTP module without its output, of the output head.
+
+    Unit: FLOP per token. Source: FORMULAS 3.2. Ignores: elementwise work and communication.
+    """
+    core = float(flops.attention_core_flops(model=model, length=length)) / (model.layers + model.mtp_layers)
+    weight = {"dense": core + 2.0 * float(parameters.dense_layer_parameters(1, model=model))}
+    if model.moe is not None:
+        active = model.moe.top_k / model.moe.experts * float(parameters.expert_parameters(1, 1, model=model))
+        weight["moe"] = core + 2.0 * (float(parameters.moe_layer_parameters(1, model=model)) + active)
+    layers = tuple(weight[kind] for kind in model.layer_kinds)
+    return layers, layers[-1] + 4.0 * model.hidden**2, 2.0 * model.hidden * model.vocab
+
+
+@lru_cache(maxsize=4096)
+def partition(weights: tuple[float, ...], tail: float, parts: int) -> tuple[int, ...]:
+    """Cut `weights` into `parts` consecutive runs with the least maximum sum; `tail` is added to the last run.
+
+    Every run has at least one item when there are enough. Among the optima the earlier runs are as long as they
+    may be while no run exceeds the optimum, then evened out, so equal weights give equal runs.
+    """
+    n = len(weights)
+    prefix = np.concatenate([[0.0], np.cumsum(weights)])
+    best = np.full((parts + 1, n + 1), np.inf)
+    best[0, 0] = 0.0
+    for part in range(1, parts + 1):
+        extra = tail if part == parts else 0.0
+        for end in range(n + 1):
+            starts = np.arange(0, max(end, 1)) if end else np.array([0])
+            best[part, end] = np.min(np.maximum(best[part - 1, starts], prefix[end] - prefix[starts] + extra))
+    return _evened(prefix, tail, parts, best[parts, n])
+
+
+def _evened(prefix: Floats, tail: float, parts: int, bound: float) -> tuple[int, ...]:
+    """Among the partitions within `bound`, the one whose ends stay closest to an equal share of layers."""
+    n = len(prefix) - 1
+    slack = bound * (1.0 + 1e-12)
+    latest = [n] * (parts + 1)
+    for part in range(parts - 1, -1, -1):
+        extra = tail if part == parts - 1 else 0.0
+        # The earliest end of run `part` from which the runs after it still fit under the bound.
+        end = latest[part + 1]
+        start = end - 1 if end > 0 else 0
+        while start > 0 and prefix[end] - prefix[start - 1] + extra <= slack:
+            start -= 1
+        latest[part] = start
+    cuts = [0]
+    for part in range(1, parts):
+        furthest = int(np.searchsorted(prefix, prefix[cuts[-1]] + slack, side="right") - 1)
+        wish = round(n * part / parts)
+        low, high = max(latest[part], cuts[-1] + 1), max(min(furthest, n - (parts - part)), cuts[-1] + 1)
+        cuts.append(int(min(max(wish, low), high)))
+    cuts.append(n)
+    return tuple(cuts[i + 1] - cuts[i] for i in range(parts))
+
+
+def layout(pp: int, schedule: int, *, model: Model, length: float) -> Layout:
+    """The layout of one pipeline.
+
+    Axes: pp, schedule. Raises ValueError when there are fewer layers than stages.
+    V-shaped schedules cut into 2*pp chunks and fold them, so the first device holds embedding and loss; DualPipe
+    runs the pipeline in both directions, so device r holds the layers of stages r and pp-1-r.
+    """
+    chunks = 2 * pp if schedule in TWO_CHUNK_SCHEDULES else pp
+    if model.layers < chunks:
+        raise ValueError(f"{model.layers} layers cannot fill {chunks} pipeline chunks")
+    weights, mtp_weight, output_weight = layer_weights(model, length)
+    tail = (1 + model.mtp_layers) * output_weight + model.mtp_layers * mtp_weight
+    counts = partition(weights, tail, chunks)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    kinds = np.array([kind == "moe" for kind in model.layer_kinds])
+    moe = np.array([int(kinds[starts[i] : starts[i + 1]].sum()) for i in range(chunks)])
+    dense = np.array(counts) - moe
+    (moe if model.layer_kinds[-1] == "moe" else dense)[-1] += model.mtp_layers
+    first, last = np.zeros(chunks, int), np.zeros(chunks, int)
+    first[0], last[-1] = 1, 1
+    columns = [dense, moe, first, last]
+    if schedule in TWO_CHUNK_SCHEDULES:
+        columns = [column[:pp] + column[pp:][::-1] for column in columns]
+    elif schedule == Schedule.DUALPIPE and pp > 1:
+        # Both directions of a device: its own stage and the mirrored one, each for half of the microbatches.
+        columns = [(column + column[::-1]) / 2 for column in columns]
+    return Layout(*(tuple(column.tolist()) for column in columns))
+
+
+def stage_kinds(pp: int, schedule: int, *, model: Model, length: float) -> StageKinds:
+    """The distinct stages of a layout: same layers and same ends, told by the first stage that is so.
+
+    Axes: pp, schedule. In-flight microbatches never grow along the pipeline (F3.5), so the first stage of a
+    kind has the kind's largest memory; times do not depend on the position.
+    """
+    plan = layout(pp, schedule, model=model, length=length)
+    rows = list(zip(plan.dense, plan.moe, plan.embedding, plan.output, strict=True))
+    distinct = list(dict.fromkeys(rows))
+    table = np.array(distinct, dtype=float)
+    return StageKinds(
+        dense=table[:, 0],
+        moe=table[:, 1],
+        embedding=table[:, 2],
+        output=table[:, 3],
+        count=np.array([rows.count(row) for row in distinct], dtype=float),
+        stage=np.array([rows.index(row) for row in distinct], dtype=float),
+    )

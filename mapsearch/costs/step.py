@@ -1,0 +1,205 @@
+"""From quantities to a step: times and memory per stage, and how the two grids add up.
+
+Contents: Part, StageSum, Side, sums, Timing, timing, stage_time_s, tail_s, step_time_s.
+
+Each grid's option contributes sums per kind of stage. The composition of the two grids uses only + - * and
+`maximum`, so the same lines evaluate numbers, arrays of pairs, intervals (bounds) and solver expressions.
+Formulation: docs/explanation/formulation.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from mapsearch.costs import pipeline
+from mapsearch.costs.views import CellView
+from mapsearch.quantity import Num, maximum, positive_part
+
+COMMUNICATION = ("tp", "cp", "ep", "dp", "pp")
+"""Classes of communication that can be exposed."""
+ALL_CLASSES = frozenset(COMMUNICATION)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Seconds of one activity, one microbatch, on each kind of stage."""
+
+    name: str
+    forward: list[Num]
+    input_grad: list[Num]
+    weight_grad: list[Num]
+    steady: Num = 1.0
+    """Share of it that is exposed in the steady phase (ramps always pay in full)."""
+
+    @property
+    def communicates(self) -> bool:
+        """True for a class of communication, False for compute."""
+        return self.name in ALL_CLASSES
+
+
+@dataclass(frozen=True)
+class StageSum:
+    """One side's sums on one kind of stage, in seconds; the composition adds the sides."""
+
+    steady: Num = 0.0
+    """One microbatch, forward and backward, in the steady phase."""
+    ramp: Num = 0.0
+    """One microbatch as the ramps weigh it: c_F F + c_B B + c_W W."""
+    load: Num = 0.0
+    """Communication that runs under compute: exposed only where it exceeds it."""
+    shared_load: Num = 0.0
+    """Communication that runs under the shared expert only."""
+    shared_window: Num = 0.0
+    window: Num = 0.0
+    """Compute of one microbatch that can hide `load`."""
+    reduce: Num = 0.0
+    """Gradient reduction, once per step."""
+    reduce_window: Num = 0.0
+    gather: Num = 0.0
+    """Parameter gathering, once per step."""
+    gather_window: Num = 0.0
+    optimizer: Num = 0.0
+
+    def __add__(self, other: StageSum) -> StageSum:
+        return StageSum(*(getattr(self, name) + getattr(other, name) for name in StageSum.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one grid's options (or the cell) add to a step."""
+
+    parts: list[Part]
+    once: dict[str, list[Num]] = field(default_factory=dict)
+    """reduce, gather, optimizer: seconds once per step and kind of stage."""
+    under_compute: dict[str, list[Num]] = field(default_factory=dict)
+    """Communication by class that runs under compute, seconds per microbatch and kind of stage."""
+    under_shared: list[Num] | None = None
+    memory: dict[str, list[Num]] = field(default_factory=dict)
+    """HBM bytes by part and kind of stage."""
+    host: list[Num] = field(default_factory=list)
+    """Host bytes per kind of stage."""
+
+    def memory_bytes(self, kind: int) -> Num:
+        """All bytes of this side on one kind of stage."""
+        return sum((values[kind] for values in self.memory.values()), 0.0)
+
+
+def spread(counts: Iterable[Num], value: Num) -> list[Num]:
+    """A per-layer value on each kind of stage: times its layers."""
+    return [count * value for count in counts]
+
+
+def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> list[StageSum]:
+    """A side's sums per kind of stage, with only the named classes of communication."""
+    c_forward, c_input, c_weight = pipeline.ramp_weights(cell.schedule)
+    overlap = cell.facts.run.overlap
+    gamma = cell.facts.profile.overlap_slowdown
+    result = []
+    for kind in range(len(cell.kinds)):
+        steady: Num = 0.0
+        ramp: Num = 0.0
+        backward: Num = 0.0
+        forward: Num = 0.0
+        for part in side.parts:
+            if part.communicates and part.name not in classes:
+                continue
+            f, b, w = part.forward[kind], part.input_grad[kind], part.weight_grad[kind]
+            steady = steady + part.steady * (f + b + w)
+            ramp = ramp + (c_forward * f + c_input * b + c_weight * w)
+            if not part.communicates:
+                forward, backward = forward + f, backward + (b + w)
+        load = sum((v[kind] for c, v in side.under_compute.items() if c in classes), 0.0)
+        shared = side.under_shared[kind] if side.under_shared is not None and "ep" in classes else 0.0
+        window = _shared_window(side, kind)
+        once = {name: values[kind] for name, values in side.once.items()}
+        dp = 1.0 if "dp" in classes else 0.0
+        result.append(
+            StageSum(
+                steady=steady,
+                # What hides in the steady phase is paid in full while the pipeline fills and drains.
+                ramp=ramp + load + shared,
+                load=load * (1.0 / gamma),
+                shared_load=shared * (1.0 / gamma),
+                shared_window=window if overlap.shared_expert else 0.0,
+                window=forward + backward,
+                reduce=dp * once.get("reduce", 0.0),
+                reduce_window=backward if overlap.grad_reduce else 0.0,
+                gather=dp * once.get("gather", 0.0),
+                gather_window=forward if overlap.param_gather else 0.0,
+                optimizer=once.get("optimizer", 0.0),
+            )
+        )
+    return result
+
+
+def _shared_window(side: Side, kind: int) -> Num:
+    for part in side.parts:
+        if part.name == "shared_expert":
+            return part.forward[kind] + part.input_grad[kind] + part.weight_grad[kind]
+    return 0.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Cell constants of the pipeline: T = (m - delta) max_r t_r + kappa sum_r y_r + tail."""
+
+    steady_rounds: Num
+    ramp_scale: Num
+    counts: list[Num]
+    gamma: float
+    coupled: bool
+    """True when some communication hides behind the other side's compute."""
+    shared_coupled: bool
+
+
+def timing(cell: CellView, coupled: bool) -> Timing:
+    """The pipeline constants of a cell. Source: FORMULAS 3.5."""
+    return Timing(
+        steady_rounds=cell.microbatches - pipeline.steady_correction(cell.schedule, cell.vpp),
+        ramp_scale=pipeline.ramp_scale(cell.schedule, cell.pp, cell.vpp),
+        counts=[kind.count for kind in cell.kinds],
+        gamma=cell.facts.profile.overlap_slowdown,
+        coupled=coupled,
+        shared_coupled=cell.facts.run.overlap.shared_expert,
+    )
+
+
+def stage_time_s(stage: StageSum, constants: Timing) -> Num:
+    """One microbatch on one kind of stage in the steady phase, hidden communication taken off.
+
+    Unit: s. Source: FORMULAS 4.3; loads that hide behind compute share one resource, so they add first.
+    """
+    time = stage.steady
+    if constants.coupled:
+        time = time + positive_part(stage.load - stage.window)
+    if constants.shared_coupled:
+        time = time + positive_part(stage.shared_load - stage.shared_window)
+    return time
+
+
+def tail_s(stages: list[StageSum]) -> Num:
+    """What follows the last microbatch: exposed gradient reduction, optimizer, exposed parameter gathering.
+
+    Unit: s. Source: FORMULAS 4.3. The slowest stage counts. Ignores: the last and first bucket.
+    """
+    terms = [
+        positive_part(stage.reduce - stage.reduce_window)
+        + stage.optimizer
+        + positive_part(stage.gather - stage.gather_window)
+        for stage in stages
+    ]
+    return maximum(terms[0], *terms[1:])
+
+
+def step_time_s(stages: list[StageSum], constants: Timing) -> Num:
+    """Step time from the summed sides: (m - delta) max_r t_r + kappa sum_r y_r + tail.
+
+    Unit: s. Source: FORMULAS 3.5 ([D] unequal stages).
+    """
+    times = [stage_time_s(stage, constants) for stage in stages]
+    slowest = maximum(times[0], *times[1:])
+    ramp = stages[0].ramp * constants.counts[0]
+    for stage, count in zip(stages[1:], constants.counts[1:], strict=True):
+        ramp = ramp + stage.ramp * count
+    return slowest * constants.steady_rounds + ramp * constants.ramp_scale + tail_s(stages)

@@ -1,0 +1,128 @@
+"""What a quantity or relation may look at: facts, the cell both grids share, and each grid's options.
+
+Contents: Facts, CellView, AttentionView, ExpertView.
+
+All arrays broadcast together. The search lays them out as (dp, micro_batch, pipeline, recompute, zero, offload,
+option); the point evaluator uses arrays with one entry. Rows have one more dimension at the end: the level.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mapsearch.costs.stages import StageKinds, stage_kinds
+from mapsearch.inventories.model import Model
+from mapsearch.inventories.profile import Profile
+from mapsearch.inventories.run import Run
+from mapsearch.quantity import Floats, Num
+from mapsearch.topologies.fabric import Fabric
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that is given: the inventories and the fabric."""
+
+    model: Model
+    run: Run
+    fabric: Fabric
+    profile: Profile
+
+
+@dataclass(frozen=True)
+class CellView:
+    """The axes that both grids share."""
+
+    facts: Facts
+    used: tuple[int, ...]
+    """Fan-out in use per level, innermost first."""
+    pp_row: tuple[int, ...]
+    dp: Num
+    micro_batch: Num
+    schedule: Num
+    vpp: Num
+    recompute: Num
+    zero: Num
+    offload: Num
+
+    @cached_property
+    def pp(self) -> int:
+        """Pipeline stages."""
+        return int(np.prod(self.pp_row))
+
+    @cached_property
+    def devices(self) -> int:
+        """Devices in use."""
+        return int(np.prod(self.used))
+
+    @property
+    def microbatches(self) -> Num:
+        """Microbatches per step and replica, as a real number where the batch does not divide."""
+        return self.facts.run.global_batch / (self.micro_batch * self.dp)
+
+    @property
+    def tokens(self) -> Num:
+        """Tokens of one microbatch per rank at a layer's entrance."""
+        per_replica = self.devices / (self.dp * self.pp)
+        return self.micro_batch * self.facts.run.sequence_length / per_replica
+
+    @cached_property
+    def kinds(self) -> list[StageKinds]:
+        """Distinct stages, a record per kind whose fields broadcast with `schedule`; missing kinds count 0."""
+        schedules = np.unique(np.asarray(self.schedule))
+        length = self.facts.run.attended_length
+        tables = {int(s): stage_kinds(self.pp, int(s), model=self.facts.model, length=length) for s in schedules}
+        rows = max(len(table.count) for table in tables.values())
+        return [_kind(tables, np.asarray(self.schedule), row) for row in range(rows)]
+
+
+def _kind(tables: dict[int, StageKinds], schedule: Floats, row: int) -> StageKinds:
+    def pick(name: str) -> Floats:
+        result = np.zeros(schedule.shape)
+        for code, table in tables.items():
+            values = getattr(table, name)
+            here = row < len(values)
+            value = values[row] if here else (0.0 if name == "count" else values[0])
+            result = np.where(schedule == code, value, result)
+        return result
+
+    return StageKinds(**{name: pick(name) for name in StageKinds.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class AttentionView:
+    """Options of the attention grid inside a cell."""
+
+    cell: CellView
+    tp: Num
+    cp: Num
+    tp_row: Num
+    cp_row: Num
+    dp_row: Num
+    cp_kind: Num
+
+    @property
+    def facts(self) -> Facts:
+        """The given inventories."""
+        return self.cell.facts
+
+
+@dataclass(frozen=True)
+class ExpertView:
+    """Options of the expert grid inside a cell."""
+
+    cell: CellView
+    etp: Num
+    ep: Num
+    edp: Num
+    etp_row: Num
+    ep_row: Num
+    edp_row: Num
+    dispatcher: Num
+
+    @property
+    def facts(self) -> Facts:
+        """The given inventories."""
+        return self.cell.facts

@@ -1,0 +1,81 @@
+"""Dominance among placements: of options with the same sizes, those that no other one beats everywhere.
+
+Contents: undominated.
+
+Why it is exact. Two options with equal sizes and equal kind of exchange differ only in rows, and rows enter only the
+communication times (and placement relations, which are applied before). Step time and exposure limits grow with each
+of those times, so a mapping with the dominated row is never better than the same mapping with the dominating one; the
+ranking lists distinct sizes and choices, each with its best placement. All multiplicities that variants put on a time
+(layers, recompute, microbatches) are non-negative factors of the columns compared here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapsearch.axes import Schedule
+from mapsearch.costs.sides import attention_side, expert_side
+from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
+from mapsearch.costs.step import Side
+from mapsearch.quantity import Floats
+from mapsearch.solver.options import Ints, Options
+from mapsearch.solver.problem import Problem
+from mapsearch.solver.tables import Group, _axis, attention_view, cell_view, expert_view
+
+
+def undominated(problem: Problem, group: Group, options: Options, which: str) -> Ints:
+    """Positions of the options to keep, in order."""
+    if len(options) == 1:
+        return np.arange(1)
+    columns = _columns(problem, group, options, which)
+    keys = np.column_stack([*options.sizes, options.choice])
+    _, groups = np.unique(keys, axis=0, return_inverse=True)
+    order = np.argsort(groups, kind="stable")
+    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    keep = [members[_front(columns[members])] for members in np.split(order, starts[1:])]
+    return np.sort(np.concatenate(keep))
+
+
+def _front(rows: Floats) -> NDArray[np.intp]:
+    """Rows of (options, columns) that no other row beats in all columns; of equal rows the first stays."""
+    if len(rows) == 1:
+        return np.arange(1)
+    rows = rows[:, np.ptp(rows, axis=0) > 0]
+    if not rows.shape[1]:
+        return np.arange(1)
+    order = np.argsort(rows.sum(axis=1), kind="stable")
+    kept: list[int] = []
+    for index in order:
+        if not kept or not np.any(np.all(rows[kept] <= rows[index], axis=1)):
+            kept.append(int(index))
+    return np.array(sorted(kept))
+
+
+def _columns(problem: Problem, group: Group, options: Options, which: str) -> Floats:
+    """All communication times that rows decide, over the values they depend on: shape (options, columns)."""
+    pipelines = problem.pipelines(group.pp)
+    layouts = {_layout_class(schedule): (schedule, vpp) for schedule, vpp in pipelines}
+    chosen = {"pipeline": tuple(layouts.values()), "recompute": (0,), "offload": problem.candidates["offload"][:1]}
+    side: Side
+    if which == "attention":
+        cell = cell_view(problem, group, _axis(options.sizes[2], -1), **chosen)  # type: ignore[arg-type]
+        side = attention_side(attention_view(cell, options))
+    else:
+        cell = cell_view(problem, group, _axis(problem.data_parallel, 0), **chosen)  # type: ignore[arg-type]
+        side = expert_side(expert_view(cell, options))
+    arrays = [value for part in side.parts if part.communicates for value in (*part.forward, *part.input_grad)]
+    arrays += [value for name in ("reduce", "gather") for value in side.once.get(name, [])]
+    arrays += [value for values in side.under_compute.values() for value in values]
+    arrays += list(side.under_shared or [])
+    count = len(options)
+    tables = [np.asarray(a, dtype=float).reshape(-1, count) for a in arrays if np.shape(a)[-1:] == (count,)]
+    stacked = np.concatenate(tables) if tables else np.zeros((1, count))
+    return np.unique(stacked, axis=0).T if len(stacked) < 64 else stacked.T
+
+
+def _layout_class(schedule: int) -> str:
+    """Schedules that put the same layers on a stage."""
+    if schedule in TWO_CHUNK_SCHEDULES:
+        return "folded"
+    return "mirrored" if schedule == Schedule.DUALPIPE else "straight"

@@ -1,0 +1,105 @@
+"""The options of a search: how each axis may be cut over the levels of the fabric.
+
+Contents: divisors, used_fan_outs, pipeline_rows, Options, attention_options, expert_options.
+
+A grid's rows multiply, level by level, to what the pipeline leaves of the fan-out (F6: parallelism matrices).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+@lru_cache(maxsize=4096)
+def divisors(number: int) -> tuple[int, ...]:
+    """Divisors in increasing order."""
+    small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+@lru_cache(maxsize=4096)
+def triples(number: int) -> Ints:
+    """All ordered factorisations of a number into three: shape (count, 3)."""
+    found = [(a, b, number // a // b) for a in divisors(number) for b in divisors(number // a)]
+    return np.array(found, dtype=np.int64)
+
+
+def used_fan_outs(fan_outs: Sequence[int]) -> list[tuple[int, ...]]:
+    """Fan-outs that a mapping may use, largest device count first: per level all units, or the largest power of two.
+
+    A level of 72 or 13 units has factors that experts and heads do not divide by; using 64 or 8 of them is then the
+    better mapping. Other subsets are not searched (docs/explanation/assumptions.md).
+    """
+    choices = [sorted({size, 1 << (size.bit_length() - 1)}, reverse=True) for size in fan_outs]
+    return sorted(itertools.product(*choices), key=lambda used: (-math.prod(used), used))
+
+
+def pipeline_rows(used: Sequence[int], most_stages: int) -> list[tuple[int, ...]]:
+    """Rows of the pipeline axis with at most so many stages, in order of stages."""
+    rows = itertools.product(*(divisors(size) for size in used))
+    return sorted((row for row in rows if math.prod(row) <= most_stages), key=lambda row: (math.prod(row), row))
+
+
+@dataclass(frozen=True)
+class Options:
+    """A list of options of one grid: three rows of shape (count, levels), and a coded choice per option."""
+
+    rows: tuple[Ints, Ints, Ints]
+    choice: Ints
+
+    @property
+    def sizes(self) -> tuple[Ints, Ints, Ints]:
+        """Axis sizes of each option."""
+        first, second, third = (row.prod(axis=1) for row in self.rows)
+        return first, second, third
+
+    def __len__(self) -> int:
+        return len(self.choice)
+
+    def take(self, index: Ints) -> Options:
+        """The options at the given positions."""
+        first, second, third = (row[index] for row in self.rows)
+        return Options((first, second, third), self.choice[index])
+
+
+def _grid(rest: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
+    """All ways to cut three axes over the levels: three arrays of shape (count, levels)."""
+    tables = [triples(size) for size in rest]
+    index = np.indices([len(table) for table in tables]).reshape(len(tables), -1)
+    stacked = np.stack([table[column] for table, column in zip(tables, index, strict=True)], axis=1)
+    return stacked[:, :, 0], stacked[:, :, 1], stacked[:, :, 2]
+
+
+def _options(rest: tuple[int, ...], choices: Sequence[int], moves: tuple[int, ...]) -> Options:
+    """Grid options times a choice that only matters where one of the `moves` axes is larger than 1."""
+    rows = _grid(rest)
+    active = np.any([rows[axis].prod(axis=1) > 1 for axis in moves], axis=0)
+    parts = [(np.arange(len(active)), choices[0]), *((np.flatnonzero(active), code) for code in choices[1:])]
+    index = np.concatenate([where for where, _ in parts])
+    code = np.concatenate([np.full(len(where), value) for where, value in parts])
+    first, second, third = (row[index] for row in rows)
+    return Options((first, second, third), code)
+
+
+@lru_cache(maxsize=1024)
+def attention_options(rest: tuple[int, ...], cp_kinds: tuple[int, ...]) -> Options:
+    """All (tp, cp, dp) rows over what the pipeline leaves, with the kind of CP where CP > 1."""
+    return _options(rest, cp_kinds, moves=(1,))
+
+
+@lru_cache(maxsize=1024)
+def expert_options(rest: tuple[int, ...], dispatchers: tuple[int, ...], moe: bool) -> Options:
+    """All (etp, ep, edp) rows, with the dispatcher where tokens move; a dense model has one: all in EDP."""
+    if not moe:
+        ones = np.ones((1, len(rest)), dtype=np.int64)
+        return Options((ones, ones, np.array([rest], dtype=np.int64)), np.array(dispatchers[:1], dtype=np.int64))
+    return _options(rest, dispatchers, moves=(0, 1))

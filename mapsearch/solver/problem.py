@@ -1,0 +1,82 @@
+"""The problem, free of any solver: facts, relations by side, and the candidate values of every choice.
+
+Contents: Problem, problem_of, VARIANT_AXES.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from mapsearch.axes import Schedule
+from mapsearch.constraints import relations_of
+from mapsearch.costs.views import Facts
+from mapsearch.inventories.run import Run, read_axis
+from mapsearch.relation import Relation, Side
+from mapsearch.solver.options import divisors, used_fan_outs
+
+VARIANT_AXES = ("micro_batch", "pipeline", "recompute", "zero", "offload")
+"""Dimensions of a cell's variants; `pipeline` is a schedule with its VPP."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything a search needs; relations may be left out to ask what if."""
+
+    facts: Facts
+    relations: tuple[Relation, ...]
+
+    def side(self, side: Side) -> tuple[Relation, ...]:
+        """The relations of one side."""
+        return tuple(relation for relation in self.relations if relation.side == side)
+
+    def without(self, *names: str) -> Problem:
+        """The same problem with some relations dropped."""
+        return replace(self, relations=tuple(r for r in self.relations if r.name not in names))
+
+    def with_facts(self, facts: Facts) -> Problem:
+        """The same question about other facts; relations are made anew for them."""
+        return problem_of(facts)
+
+    @cached_property
+    def used(self) -> list[tuple[int, ...]]:
+        """Fan-outs to consider, all devices first."""
+        return used_fan_outs(self.facts.fabric.fan_outs)
+
+    @cached_property
+    def data_parallel(self) -> tuple[int, ...]:
+        """DP sizes that the global batch can feed."""
+        return divisors(self.facts.run.global_batch)
+
+    @cached_property
+    def candidates(self) -> dict[str, tuple[int, ...]]:
+        """Candidate values per choice: the run's lists, with values that the user fixed or allowed added."""
+        run = self.facts.run
+        names = ("micro_batch", "vpp", "schedule", "recompute", "zero", "offload", "cp_kind", "dispatcher")
+        return {name: _with_wishes(run, name) for name in names}
+
+    def pipelines(self, pp: int) -> tuple[tuple[int, int], ...]:
+        """(schedule, VPP) pairs that make sense on `pp` stages; one stage has nothing to schedule."""
+        plain = [s for s in self.candidates["schedule"] if s != Schedule.INTERLEAVED]
+        if pp == 1:
+            return ((int((plain or [Schedule.ONE_F_ONE_B])[0]), 1),)
+        pairs = [(int(s), 1) for s in plain]
+        if Schedule.INTERLEAVED in self.candidates["schedule"]:
+            pairs += [(int(Schedule.INTERLEAVED), v) for v in self.candidates["vpp"] if v > 1]
+        return tuple(pair for pair in pairs if self._fills(pp, *pair))
+
+    def _fills(self, pp: int, schedule: int, vpp: int) -> bool:
+        """Whether every pipeline chunk gets a layer; the layout is not defined otherwise."""
+        folded = schedule in (Schedule.ZB_V, Schedule.DUALPIPE_V)
+        return pp * (2 if folded else vpp) <= self.facts.model.layers
+
+
+def _with_wishes(run: Run, name: str) -> tuple[int, ...]:
+    wishes = [run.constraints.fix[name]] if name in run.constraints.fix else list(run.constraints.allow.get(name, []))
+    values = [*getattr(run, name), *(read_axis(name, wish) for wish in wishes)]
+    return tuple(dict.fromkeys(int(value) for value in values))
+
+
+def problem_of(facts: Facts) -> Problem:
+    """The problem of finding the fastest mapping under all relations. Raises InputError for unknown levels."""
+    return Problem(facts, relations_of(facts))
