@@ -10,24 +10,31 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from mapsearch import axes
+from mapsearch.errors import listed, near_miss
 from mapsearch.inventories.base import Inventory
 
 
 def _coded(words: axes.Words) -> Any:
-    return Annotated[
-        int,
-        BeforeValidator(lambda value: value if isinstance(value, int) and not isinstance(value, bool)
-                        and words.bits else words.read(value)),
-        PlainSerializer(lambda code: words.write(code), return_type=str),
-        WithJsonSchema({"type": "string", "examples": list(words.by_word)}),
-    ]
+    every_bit = sum(set(words.by_word.values()))
+
+    def read(value: object) -> int:
+        # Code that builds a run passes sets as they are; a number with a bit of no word is no set.
+        if words.bits and isinstance(value, int) and not isinstance(value, bool) and not value & ~every_bit:
+            return int(value)
+        return words.read(value)
+
+    def write(code: int) -> str:
+        return words.write(code)
+
+    schema = {"type": "string", "examples": list(words.by_word)}
+    return BeforeValidator(read), PlainSerializer(write, return_type=str), WithJsonSchema(schema)
 
 
-ScheduleWord = _coded(axes.SCHEDULE)
-RecomputeWords = _coded(axes.RECOMPUTE)
-CpKindWord = _coded(axes.CP_KIND)
-DispatcherWord = _coded(axes.DISPATCHER)
-OffloadWords = _coded(axes.OFFLOAD)
+ScheduleWord = Annotated[int, *_coded(axes.SCHEDULE)]
+RecomputeWords = Annotated[int, *_coded(axes.RECOMPUTE)]
+CpKindWord = Annotated[int, *_coded(axes.CP_KIND)]
+DispatcherWord = Annotated[int, *_coded(axes.DISPATCHER)]
+OffloadWords = Annotated[int, *_coded(axes.OFFLOAD)]
 
 ComputePrecision = Literal["bf16", "fp16", "fp8-tensor", "fp8-block", "mxfp8"]
 
@@ -101,13 +108,11 @@ class UserConstraints(Inventory):
         choices = (*axes.SIZES, *axes.CHOICES)
         for name in (*self.fix, *self.allow, *self.at_most, *self.at_least):
             if name not in choices:
-                raise ValueError(
-                    f"{name!r} is not an axis{axes.near_miss(name, choices)}; axes: {axes.listed(choices)}"
-                )
+                raise ValueError(f"{name!r} is not an axis{near_miss(name, choices)}; axes: {listed(choices)}")
         for members in self.inside.values():
             for name in members:
                 if name not in axes.SIZES:
-                    raise ValueError(f"{name!r} is not a parallel size; accepted: {axes.listed(axes.SIZES)}")
+                    raise ValueError(f"{name!r} is not a parallel size; accepted: {listed(axes.SIZES)}")
         for name in (*self.fix, *self.allow):
             for value in self.allow.get(name, [self.fix.get(name)]):
                 read_axis(name, value)
