@@ -23,7 +23,7 @@ COMPLETE_VARIABLE = "_MAPSEARCH_COMPLETE"
 COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
-    "model": ("mapsearch.cli.model:command", "List, show and convert models: parameters, states, FLOP, KV bytes."),
+    "model": ("mapsearch.cli.model:command", "List, show and convert models."),
     "topology": ("mapsearch.cli.topology:command", "List, show and validate clusters."),
     "schema": ("mapsearch.cli.schema:command", "Print the JSON Schema of an input file or of the answer."),
     "completion": ("mapsearch.cli.completion:command", "Print the completion script of a shell."),
