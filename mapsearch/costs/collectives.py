@@ -118,7 +118,7 @@ def _cuts(row: Num, fabric: Fabric) -> tuple[list[_Cut], Floats]:
         else:
             share, exchange, steps, hops = _torus_cut(cut_ways[..., index], level)
         # NCCL's trees are chains inside the innermost tier and binary outside of it.
-        tree = np.where(inside > 1, np.ceil(np.log2(ways)), ways - 1.0)
+        tree = np.ceil(np.log2(ways)) if index else ways - 1.0
         outer = size / (inside * ways)
         cuts.append(_Cut(ways, inside, outer, share, exchange, steps, hops, tree))
         inside = inside * ways
