@@ -256,8 +256,8 @@ def _join_given(grouping: Grouping, wanted: dict[str, str]) -> None:
         groups[name_of[unit]].append(unit)
     while True:
         links = _links(grouping)
-        inside = [pair for pair in links.direct if name_of[pair[0]] == name_of[pair[1]]]
-        inside += [tuple(served) for served in links.shared if len({name_of[unit] for unit in served}) == 1]
+        together: list[Iterable[int]] = [*links.direct, *links.shared]
+        inside = [members for members in together if len({name_of[unit] for unit in members}) == 1]
         parts = _components(grouping.current, inside)
         if len(parts) == len(groups):
             break

@@ -6,6 +6,7 @@ Contents: scaled.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from mapsearch.errors import InputError
 from mapsearch.topologies.levels import level_of, resized
@@ -61,7 +62,7 @@ def levels_form(topology: Topology) -> Topology:
         )
         for level in fabric.levels
     ]
-    empty = {"nodes": [], "links": [], "down": [], "level_names": [], "high_bandwidth": None}
+    empty: dict[str, Any] = {"nodes": [], "links": [], "down": [], "level_names": [], "high_bandwidth": None}
     return topology.model_copy(update={**empty, "levels": levels})
 
 

@@ -17,6 +17,8 @@ Neighbours = Mapping[int, Mapping[int, float]]
 
 SAMPLES = 16
 """Units from which distances are counted, or cuts are grown."""
+ANGLES = 24
+"""Mixtures of two spectral vectors that are tried."""
 LARGEST_SPECTRAL = 512
 """Units up to which the spectral cut is tried too."""
 
@@ -141,7 +143,12 @@ def _orders(
                 weight = linked[unit].get(other, 0.0) or 1.0
                 laplacian[place[unit], place[other]] -= weight
                 laplacian[place[unit], place[unit]] += weight
-        yield np.argsort(np.linalg.eigh(laplacian)[1][:, 1], kind="stable")
+        slow = np.linalg.eigh(laplacian)[1][:, 1:4]
+        for angle in np.arange(ANGLES) * (np.pi / ANGLES):  # symmetric graphs have whole planes of slowest vectors
+            for one, other in ((0, 1), (0, 2), (1, 2)):
+                if other < slow.shape[1]:
+                    mixed = np.cos(angle) * slow[:, one] + np.sin(angle) * slow[:, other]
+                    yield np.argsort(np.round(mixed, 9), kind="stable")
 
 
 def _ball(joined: Mapping[int, set[int]], start: int) -> list[int]:

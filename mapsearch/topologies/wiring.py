@@ -32,14 +32,17 @@ class Wiring:
     in_network_reduction: bool = False
 
 
+Port = tuple[int, str, float, str | int]
+"""A link out of a child: the child, its node, bytes/s, and the switch or sibling behind it."""
+
+
 @dataclass
 class _Inside:
     """Links inside one unit, between its children and its own switches."""
 
     linked: dict[int, dict[int, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
     into: dict[str, dict[int, float]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(float)))
-    ports: list[tuple[int, str, float, str | None]] = field(default_factory=list)
-    """Child, its node, bytes/s, and the switch behind (None: a sibling)."""
+    ports: list[Port] = field(default_factory=list)
 
 
 def wire_tier(grouping: Grouping, tier: int, inner: Mapping[int, float]) -> dict[int, Wiring]:
@@ -59,14 +62,13 @@ def wire_tier(grouping: Grouping, tier: int, inner: Mapping[int, float]) -> dict
     inside: dict[int, _Inside] = {number: _Inside() for number in parents}
     within: dict[int, list[tuple[str, str, float]]] = defaultdict(list)
     for a, b, rate in grouping.graph.edges(data="bytes_per_s"):
-        number = home.get(a)
-        if number is None or number != home.get(b):
+        inside_of, first, second = home.get(a), child_of.get(a), child_of.get(b)
+        if inside_of is None or inside_of != home.get(b):
             continue
-        first, second = child_of.get(a), child_of.get(b)
         if first is not None and first == second:
             within[first].append((a, b, rate))
         else:
-            _note(inside[number], (a, first), (b, second), rate)
+            _note(inside[inside_of], (a, first), (b, second), rate)
     flows = _Flows(grouping, within, inner)
     return {number: _wiring(grouping, number, inside[number], flows) for number in parents}
 
@@ -74,7 +76,7 @@ def wire_tier(grouping: Grouping, tier: int, inner: Mapping[int, float]) -> dict
 def _note(inside: _Inside, one: tuple[str, int | None], other: tuple[str, int | None], rate: float) -> None:
     for (node, child), (far, sibling) in ((one, other), (other, one)):
         if child is not None:
-            inside.ports.append((child, node, rate, far if sibling is None else None))
+            inside.ports.append((child, node, rate, far if sibling is None else sibling))
             if sibling is None:
                 inside.into[far][child] += rate
             else:
@@ -91,8 +93,9 @@ def _wiring(grouping: Grouping, number: int, inside: _Inside, flows: _Flows) -> 
         linked = _fastest(inside.linked, children)
         shape = shape_of(linked) if len(linked) == len(children) else None
         if shape:
-            return Wiring(*shape, flows.egress(children, [port for port in inside.ports if port[3] is None]))
-    used = _top_switches(shared, len(children))
+            ports = [port for port in inside.ports if port[3] in linked[port[0]]]
+            return Wiring(*shape, flows.egress(children, ports))
+    used = _top_switches(shared)
     for switches in (used, list(shared)):
         if _all_meet(children, [shared[switch] for switch in switches]):
             chosen = set(switches)
@@ -115,19 +118,11 @@ def _fastest(linked: Mapping[int, Mapping[int, float]], children: list[int]) -> 
     return fast if all(fast.values()) else {child: dict(linked.get(child, {})) for child in children}
 
 
-def _top_switches(shared: Mapping[str, Mapping[int, float]], children: int) -> list[str]:
-    """Switches of the strongest bundle: those that serve the same units count together."""
-    bundles: dict[frozenset[int], list[str]] = defaultdict(list)
-    for switch, rates in shared.items():
-        bundles[frozenset(rates)].append(switch)
-    strength = {
-        served: sum(sum(shared[switch].values()) for switch in switches) / len(served)
-        for served, switches in bundles.items()
-    }
-    top = max(strength.values(), default=0.0)
-    return [
-        switch for served, switches in bundles.items() if strength[served] >= SAME_CLASS * top for switch in switches
-    ]
+def _top_switches(shared: Mapping[str, Mapping[int, float]]) -> list[str]:
+    """Switches of the fastest class of links; slower ones beside them belong to a tier further out."""
+    speed = {switch: sum(rates.values()) / len(rates) for switch, rates in shared.items()}
+    top = max(speed.values(), default=0.0)
+    return [switch for switch in shared if speed[switch] >= SAME_CLASS * top]
 
 
 def _all_meet(children: list[int], switches: list[Mapping[int, float]]) -> bool:
@@ -152,7 +147,7 @@ class _Flows:
     inner: Mapping[int, float]
     known: dict[object, float] = field(default_factory=dict)
 
-    def egress(self, children: list[int], ports: Iterable[tuple[int, str, float, str | None]]) -> dict[int, float]:
+    def egress(self, children: list[int], ports: Iterable[Port]) -> dict[int, float]:
         """Bytes/s from the devices of each child through its ports."""
         by_child: dict[int, dict[str, float]] = {child: defaultdict(float) for child in children}
         for child, node, rate, _ in ports:
@@ -167,8 +162,7 @@ class _Flows:
         place: dict[str, int] = {}
         for index, child in enumerate(unit.children):
             place |= dict.fromkeys(self.grouping.units[child].nodes, index)
-        for index, node in enumerate(unit.transit, start=len(unit.children)):
-            place[node] = index
+        place |= {node: index for index, node in enumerate(unit.transit, start=len(unit.children))}
         out: dict[int, float] = defaultdict(float)
         for node, rate in ports.items():
             out[place[node]] += rate
@@ -200,7 +194,7 @@ def _maximum_flow(limits: list[float], links: Mapping[tuple[int, int], float], o
 
 
 def latency_across(grouping: Grouping, number: int, kind: LevelKind) -> float:
-    """Seconds from a device to the nearest one of a sibling: the farthest sibling, or the next one where units are linked.
+    """Seconds from a device to the nearest one of a sibling: the farthest sibling, or the next one if units are linked.
 
     The sum over the links of the quickest path inside the unit.
     """
