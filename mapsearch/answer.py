@@ -103,7 +103,8 @@ class Proof(_Record):
     kind: str
     """`exhaustion`, `all cells`, or `cells under the cutoff` (leans on the decomposition's bounds)."""
     bound_s: float | None = None
-    seconds: float = 0.0
+    seconds: float = Field(default=0.0, exclude=True)
+    """Wall time; left out of the JSON so that equal inputs give equal bytes."""
     detail: str = ""
 
 

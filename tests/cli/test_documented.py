@@ -1,0 +1,108 @@
+"""What a user can type or write stands in the reference pages, and pages point to pages that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from mapsearch.cli.main import COMMANDS, cli
+from mapsearch.errors import ExitCode
+
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "docs" / "reference"
+
+
+def commands():
+    def walk(command, name):
+        yield name, command
+        if isinstance(command, click.Group):
+            for sub in command.list_commands(None):
+                yield from walk(command.get_command(None, sub), f"{name} {sub}")
+
+    for name in COMMANDS:
+        yield from walk(cli.get_command(None, name), f"mapsearch {name}")
+
+
+def test_every_command_and_option_is_helped_and_documented():
+    page = (REFERENCE / "cli.md").read_text()
+    sections = dict(re.findall(r"^##+ (mapsearch [^\n]+)\n(.*?)(?=^##+ |\Z)", page, flags=re.M | re.S))
+    for name, command in commands():
+        assert command.help, name
+        assert name in sections, f"{name} has no section in cli.md"
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{name} {parameter.opts[0]} has no help"
+                for option in parameter.opts:
+                    assert option in sections[name], f"{name} {option} is not in cli.md"
+
+
+def test_no_command_is_documented_that_is_not_there():
+    page = (REFERENCE / "cli.md").read_text()
+    assert set(re.findall(r"^##+ (mapsearch [^\n]+)", page, flags=re.M)) == {name for name, _ in commands()}
+
+
+def test_every_exit_code_is_documented():
+    page = (REFERENCE / "exit-codes.md").read_text()
+    assert all(f"| {code.value} | {code.name} |" in page for code in ExitCode)
+
+
+@pytest.mark.parametrize(
+    ("page", "module", "record"),
+    [
+        ("run.md", "mapsearch.inventories.run", "Run"),
+        ("run.md", "mapsearch.inventories.run", "UserConstraints"),
+        ("run.md", "mapsearch.inventories.run", "Routing"),
+        ("run.md", "mapsearch.inventories.run", "StateRecipe"),
+        ("run.md", "mapsearch.inventories.run", "Overlap"),
+        ("model.md", "mapsearch.inventories.model", "Model"),
+        ("model.md", "mapsearch.inventories.model", "Moe"),
+        ("topology.md", "mapsearch.topologies.spec", "Topology"),
+        ("topology.md", "mapsearch.topologies.spec", "DeviceSpec"),
+        ("topology.md", "mapsearch.topologies.spec", "LevelSpec"),
+        ("topology.md", "mapsearch.topologies.spec", "LinkSpec"),
+        ("answer.md", "mapsearch.answer", "RankedMapping"),
+        ("answer.md", "mapsearch.answer", "Answer"),
+    ],
+)
+def test_every_field_is_documented(page, module, record):
+    import importlib
+
+    fields = getattr(importlib.import_module(module), record).model_fields
+    text = re.sub(r"```.*?```", "", (REFERENCE / page).read_text(), flags=re.S)
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`]+)`", text))))
+    hidden = {"sources", "rank", "binding_note", "timings_s", "schema_"}
+    assert set(fields) - hidden - words == set()
+
+
+def test_links_between_pages_lead_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name} points to {target}"
+
+
+def test_examples_of_the_pages_are_read(tmp_path):
+    """YAML blocks of the how-to pages are valid documents of their kind."""
+    from mapsearch import documents
+    from mapsearch.inventories.mapping import Mapping
+    from mapsearch.inventories.model import Model
+    from mapsearch.inventories.run import Run
+    from mapsearch.records import validate
+    from mapsearch.topologies.spec import Topology
+
+    kinds = {
+        "how-to/constrain-the-search.md": Run,
+        "how-to/own-cluster.md": Topology,
+        "how-to/own-model.md": Model,
+        "reference/run.md": Run,
+        "tutorial.md": Mapping,
+    }
+    for page, kind in kinds.items():
+        blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.S)
+        assert blocks, page
+        for block in blocks:
+            validate(kind, documents.parse(block, file=page), file=page)
