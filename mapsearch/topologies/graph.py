@@ -1,6 +1,6 @@
 """A topology as one networkx graph: devices, switches and NICs, joined by full-duplex links.
 
-Contents: graph_of, MAX_GRAPH_DEVICES.
+Contents: graph_of, link_rates, nodes_of_type, neighbours, MAX_GRAPH_DEVICES.
 
 Nodes carry `type` (device, switch, nic, host), `unit` (where a device sits, outermost first) and
 `in_network_reduction`; edges carry `bytes_per_s` (one way) and `latency_s`.
@@ -47,6 +47,19 @@ def graph_of(topology: Topology) -> nx.Graph[str]:
         else:
             graph.remove_nodes_from([item])
     return graph
+
+
+def link_rates(graph: nx.Graph[str]) -> Iterator[tuple[str, str, float]]:
+    """Both ends of every link, and its bytes/s one way."""
+    for a, others in graph.adj.items():
+        for b, facts in others.items():
+            if a < b:
+                yield a, b, facts["bytes_per_s"]
+
+
+def nodes_of_type(graph: nx.Graph[str], kind: str) -> list[str]:
+    """Nodes of one type, in the order of the graph."""
+    return [node for node, facts in graph.nodes.items() if facts["type"] == kind]
 
 
 def _join(graph: nx.Graph[str], a: str, b: str, bytes_per_s: float, latency_s: float) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import networkx as nx
 
 from mapsearch.errors import InputError
+from mapsearch.topologies.graph import link_rates, nodes_of_type
 
 SAME_CLASS = 0.6
 """Bundles at least this share of a unit's strongest one are of the same class as it."""
@@ -68,10 +69,9 @@ class _Links:
 def grouped(graph: nx.Graph[str]) -> Grouping:
     """Units of a connected graph up to the whole cluster. Raises InputError when given units do not hang together."""
     grouping = Grouping(graph)
-    for node, facts in graph.nodes(data=True):
-        if facts["type"] == "device":
-            grouping.unit_of[node] = len(grouping.units)
-            grouping.units.append(Unit(0, 1, [node]))
+    for node in nodes_of_type(graph, "device"):
+        grouping.unit_of[node] = len(grouping.units)
+        grouping.units.append(Unit(0, 1, [node]))
     grouping.tiers.append(list(range(len(grouping.units))))
     for wanted in _given_tiers(graph):
         _join_given(grouping, wanted)
@@ -88,7 +88,7 @@ def _links(grouping: Grouping) -> _Links:
     unit_of = grouping.unit_of
     direct: dict[tuple[int, int], float] = defaultdict(float)
     into: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for a, b, rate in grouping.graph.edges(data="bytes_per_s"):
+    for a, b, rate in link_rates(grouping.graph):
         first, second = unit_of.get(a), unit_of.get(b)
         if first is not None and second is not None:
             if first != second:
@@ -231,7 +231,7 @@ def _take_in(grouping: Grouping) -> bool:
 
 def _given_tiers(graph: nx.Graph[str]) -> list[dict[str, str]]:
     """Unit of every device at each tier that the document names, innermost first; empty when it names none."""
-    given = {node: facts["unit"] for node, facts in graph.nodes(data=True) if facts["type"] == "device"}
+    given: dict[str, str] = {node: graph.nodes[node]["unit"] for node in nodes_of_type(graph, "device")}
     if not any(given.values()):
         return []
     depths = Counter(len(path.split("/")) if path else 0 for path in given.values())

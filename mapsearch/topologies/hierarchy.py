@@ -14,7 +14,7 @@ import networkx as nx
 from mapsearch.errors import InputError
 from mapsearch.topologies.core import Core, Path, Tree, regular_core
 from mapsearch.topologies.fabric import Fabric, Level
-from mapsearch.topologies.graph import graph_of
+from mapsearch.topologies.graph import graph_of, nodes_of_type
 from mapsearch.topologies.grouping import Grouping, grouped
 from mapsearch.topologies.known import level_suspicions
 from mapsearch.topologies.levels import resized
@@ -62,8 +62,7 @@ def derived_levels(graph: nx.Graph[str], names: list[str] | None = None) -> tupl
     Raises InputError when the graph has fewer than two devices or nothing regular in it.
     """
     graph, cut_off = _largest_part(_without_hosts(graph))
-    devices = sum(kind == "device" for _, kind in graph.nodes(data="type"))
-    if devices < 2:
+    if len(nodes_of_type(graph, "device")) < 2:
         raise InputError("has a single device that can be reached, so there are no levels to derive", field="nodes")
     grouping = grouped(graph)
     tiers = _wired(grouping)
@@ -85,7 +84,7 @@ def derived_levels(graph: nx.Graph[str], names: list[str] | None = None) -> tupl
 
 def _without_hosts(graph: nx.Graph[str]) -> nx.Graph[str]:
     """Hosts carry no traffic between devices."""
-    hosts = [node for node, kind in graph.nodes(data="type") if kind == "host"]
+    hosts = nodes_of_type(graph, "host")
     if not hosts:
         return graph
     rest = graph.copy()

@@ -9,10 +9,12 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import networkx as nx
 
 from mapsearch.topologies.fabric import LevelKind
+from mapsearch.topologies.graph import link_rates
 from mapsearch.topologies.grouping import SAME_CLASS, Grouping
 from mapsearch.topologies.shapes import narrowest_cut, shape_of
 
@@ -61,7 +63,7 @@ def wire_tier(grouping: Grouping, tier: int, inner: Mapping[int, float]) -> dict
         home |= dict.fromkeys(units[number].transit[: units[number].formed_with], number)
     inside: dict[int, _Inside] = {number: _Inside() for number in parents}
     within: dict[int, list[tuple[str, str, float]]] = defaultdict(list)
-    for a, b, rate in grouping.graph.edges(data="bytes_per_s"):
+    for a, b, rate in link_rates(grouping.graph):
         inside_of, first, second = home.get(a), child_of.get(a), child_of.get(b)
         if inside_of is None or inside_of != home.get(b):
             continue
@@ -182,7 +184,7 @@ class _Flows:
 
 
 def _maximum_flow(limits: list[float], links: Mapping[tuple[int, int], float], out: Mapping[int, float]) -> float:
-    network = nx.DiGraph()
+    network: nx.DiGraph[Any] = nx.DiGraph()
     for index, limit in enumerate(limits):
         network.add_edge("devices", index, **({} if limit == float("inf") else {"capacity": limit}))
     for (a, b), rate in links.items():
