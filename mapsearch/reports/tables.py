@@ -51,8 +51,8 @@ def _header(answer: Answer, width: int) -> list[Text]:
     head[0].stylize(_STATUS_STYLE[answer.status], 0, len(answer.status))
     about = answer.provenance
     inputs = f"{about.model} · {about.run} · {about.topology} · profile {about.profile}"
-    if answer.best:
-        inputs += f" · {human.count(answer.best.devices)} devices"
+    if len({mapping.devices for mapping in answer.mappings}) == 1:
+        inputs += f" · {human.count(answer.mappings[0].devices)} devices"
     return [*head, *flowed(inputs, width=width, style="dim")]
 
 
@@ -108,6 +108,7 @@ def _ranking(mappings: Sequence[RankedMapping], width: int) -> list[Text]:
 
 
 def _numbers(mappings: Sequence[RankedMapping]) -> list[Column]:
+    differ = len({mapping.devices for mapping in mappings}) > 1
     return [
         Column("#", [str(mapping.rank) for mapping in mappings]),
         Column("step", [human.seconds(mapping.step_time_s, 4) for mapping in mappings], style="bold"),
@@ -115,6 +116,7 @@ def _numbers(mappings: Sequence[RankedMapping]) -> list[Column]:
         Column("MFU", [human.percent(mapping.mfu) for mapping in mappings]),
         Column("worst HBM", [memory_text(mapping) for mapping in mappings]),
         Column("exposed", [human.percent(mapping.exposed_fraction) for mapping in mappings]),
+        *([Column("devices", [human.count(mapping.devices) for mapping in mappings])] if differ else []),
     ]
 
 

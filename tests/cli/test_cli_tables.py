@@ -58,6 +58,15 @@ def test_check_fits_its_width(width, feasible):
     assert max(map(cell_len, text.splitlines())) <= width
 
 
+def test_devices_are_a_column_only_when_mappings_differ_in_them():
+    answer = answers.optimal(2)
+    assert "4,096 devices" in plain(solve_lines(answer, width=120)).splitlines()[1]
+    fewer = answer.mappings[1].model_copy(update={"devices": 2048})
+    text = plain(solve_lines(answer.model_copy(update={"mappings": [answer.mappings[0], fewer]}), width=120))
+    assert "devices" not in text.splitlines()[1]
+    assert "2,048" in text
+
+
 def test_single_mapping_needs_no_shared_line():
     assert "every mapping" not in plain(solve_lines(answers.optimal(1), width=120))
 
