@@ -88,25 +88,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _invoke(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
         return code
-    except MapsearchError as problem:
-        _say(str(problem))
-        return int(problem.exit_code)
-    except click.exceptions.NoArgsIsHelpError as problem:
-        print(problem.format_message(), file=sys.stderr)
-        return int(ExitCode.BAD_INPUT)
-    except click.UsageError as problem:
-        _say(_usage_sentence(problem))
-        return int(ExitCode.BAD_INPUT)
-    except click.ClickException as problem:
-        _say(problem.format_message())
-        return int(ExitCode.BAD_INPUT)
-    except (KeyboardInterrupt, click.Abort):
-        _say("interrupted")
-        return int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         # The reader has left (`| head`): nothing more to say, and nothing to flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(ExitCode.FOUND)
+    except (MapsearchError, click.ClickException, click.Abort, KeyboardInterrupt) as problem:
+        return int(_tell(problem))
+
+
+def _tell(problem: BaseException) -> ExitCode:
+    """Say on stderr what went wrong, and the exit code that it earns."""
+    if isinstance(problem, MapsearchError):
+        _say(str(problem))
+        return problem.exit_code
+    if isinstance(problem, click.exceptions.NoArgsIsHelpError):
+        print(problem.format_message(), file=sys.stderr)
+        return ExitCode.BAD_INPUT
+    if isinstance(problem, click.ClickException):
+        _say(_usage_sentence(problem) if isinstance(problem, click.UsageError) else problem.format_message())
+        return ExitCode.BAD_INPUT
+    _say("interrupted")
+    return ExitCode.INTERRUPTED
 
 
 def _invoke(arguments: list[str]) -> int:
