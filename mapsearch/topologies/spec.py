@@ -178,6 +178,9 @@ class Topology(Inventory):
             for end in (link.a, link.b):
                 if end not in known:
                     raise ValueError(f"link {link.a} - {link.b}: no node is called {end!r}{near_miss(end, known)}")
+        if self.device_count < 2:
+            raise ValueError("has a single device; an explicit graph needs two or more (or give levels of size 1)")
+        _refuse_parts(ids, self.links)
         pairs = {frozenset((link.a, link.b)) for link in self.links}
         for item in self.down:
             if isinstance(item, str) and item not in known:
@@ -203,6 +206,25 @@ def _refuse_twice(what: str, names: list[str]) -> None:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise ValueError(f"{what} {repeated[0]!r} stands {Counter(names)[repeated[0]]} times; names must differ")
+
+
+def _refuse_parts(ids: list[str], links: list[LinkSpec]) -> None:
+    """Refuse a graph that does not hang together, naming one node on either side."""
+    reached: dict[str, list[str]] = {node: [] for node in ids}
+    for link in links:
+        reached[link.a].append(link.b)
+        reached[link.b].append(link.a)
+    seen = {ids[0]}
+    todo = [ids[0]]
+    while todo:
+        for other in reached[todo.pop()]:
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
+    apart = [node for node in ids if node not in seen]
+    if apart:
+        also = f" (and {len(apart) - 1:,} more)" if len(apart) > 1 else ""
+        raise ValueError(f"the graph is disconnected: no path joins {ids[0]!r} and {apart[0]!r}{also}; add the link")
 
 
 def unit_words(level_names: list[str]) -> list[str]:
