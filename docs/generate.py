@@ -1,0 +1,159 @@
+"""Write the reference pages that follow from the code: `python docs/generate.py`.
+
+cli.md from the help of every command; run.md, model.md and topology.md from the fields of the records.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from mapsearch import axes
+from mapsearch.cli.main import COMMANDS, cli
+from mapsearch.inventories.run import Run
+
+REFERENCE = Path(__file__).parent / "reference"
+SOURCED = (
+    "Any field may be written as `{value: ..., source: measured|datasheet|assumed|fitted, note: ...}`; the source is "
+    "kept and reported. Unknown keys are refused with the nearest known one."
+)
+CLI = """# The command line
+
+Results go to stdout, progress and remarks to stderr; [exit codes](exit-codes.md) are the same for all commands. An
+input is the name of a built-in document or a file: `asic` and `asic.yaml` both name the built-in cluster when there is
+no such file. A pipe and `NO_COLOR` switch colour off; `COLUMNS` sets the width of tables (120 in a pipe).
+
+`mapsearch --version` prints the version; `python -m mapsearch` is the same program.
+"""
+RUN_EXAMPLE = """```yaml
+name: my-run
+sequence_length: 131072
+global_batch: 1024
+precision: bf16
+reserve: {value: 0.15, source: assumed}
+schedule: [1f1b, interleaved]
+recompute: [none, norm+activation, full]
+constraints:
+  fix: {tp: 8}
+```"""
+PAGES = {
+    "run": (
+        "mapsearch.inventories.run",
+        "Run",
+        "What is trained, what is limited, and what the search may choose from: `mapsearch solve --run FILE`.",
+        RUN_EXAMPLE,
+    ),
+    "model": (
+        "mapsearch.inventories.model",
+        "Model",
+        "The shape of one transformer: `mapsearch solve --model FILE`. A Hugging Face `config.json` is read as well.",
+        "",
+    ),
+    "topology": (
+        "mapsearch.topologies.spec",
+        "Topology",
+        "A cluster as built: `mapsearch solve --topology FILE`, as levels (tiers, innermost first) or as an explicit "
+        "graph of nodes and links. Bandwidths are per device and one way unless `direction: both` stands beside them.",
+        "",
+    ),
+}
+PLAIN = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Any": "value"}
+
+
+def main() -> None:
+    """Write all pages."""
+    sections = [CLI]
+    root = click.Context(cli, info_name="mapsearch")
+    for name in COMMANDS:
+        command = cli.get_command(root, name)
+        if command is not None:
+            sections += command_sections(command, f"mapsearch {name}", root)
+    (REFERENCE / "cli.md").write_text("\n".join(sections), encoding="utf-8")
+    for page, parts in PAGES.items():
+        (REFERENCE / f"{page}.md").write_text(record_page(page, *parts), encoding="utf-8")
+
+
+def command_sections(command: click.Command, name: str, parent: click.Context) -> list[str]:
+    """The help of a command and of its subcommands."""
+    context = click.Context(
+        command,
+        info_name=name.rsplit(maxsplit=1)[-1],
+        parent=parent,
+        terminal_width=100,
+        help_option_names=["-h", "--help"],
+    )
+    mark = "#" * min(name.count(" ") + 1, 3)
+    sections = [f"{mark} {name}\n\n```text\n{command.get_help(context).rstrip()}\n```\n"]
+    if isinstance(command, click.Group):
+        for sub in command.list_commands(context):
+            found = command.get_command(context, sub)
+            if found is not None:
+                sections += command_sections(found, f"{name} {sub}", context)
+    return sections
+
+
+def record_page(page: str, module: str, record: str, intro: str, example: str) -> str:
+    """A page for one record and the records inside it."""
+    home = importlib.import_module(module)
+    main_record = getattr(home, record)
+    own = [item for item in vars(home).values() if isinstance(item, type) and issubclass(item, BaseModel)]
+    schema = f"`mapsearch schema {page}` prints the JSON Schema."
+    text = [f"# The {page}", f"{intro} {SOURCED} {schema}", *([example] if example else []), field_table(main_record)]
+    for item in own:
+        if item.__module__ == module and item is not main_record:
+            text += [f"## {item.__name__}", " ".join((item.__doc__ or "").split()), field_table(item)]
+    return re.sub(r" \(FORMULAS [0-9., ]+\)", "", "\n\n".join(text) + "\n")
+
+
+def field_table(record: type[BaseModel]) -> str:
+    """Name, accepted values, default and meaning of each field."""
+    lines = ["| field | takes | default | meaning |", "|---|---|---|---|"]
+    for name, field in record.model_fields.items():
+        if name != "sources":
+            accepted = typing.Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+            meaning = " ".join((field.description or "").split()).replace("|", "\\|")
+            lines.append(f"| `{name}` | {type_words(accepted)} | {default_words(record, name)} | {meaning} |")
+    return "\n".join(lines)
+
+
+def default_words(record: type[BaseModel], name: str) -> str:
+    """The default of a field as a user would write it."""
+    field = record.model_fields[name]
+    if field.default is PydanticUndefined:
+        return "**needed**" if field.default_factory is None else "empty"
+    if isinstance(field.default, BaseModel):
+        return "its defaults"
+    if record is Run and name in axes.CHOICES:
+        return f"`{', '.join(str(axes.written(name, code)) for code in field.default)}`"
+    return "none" if field.default is None else f"`{field.default}`"
+
+
+def type_words(annotation: Any) -> str:
+    """A type in words."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        schemas = [getattr(part, "json_schema", None) or {} for part in parts[1:]]
+        examples = next((schema["examples"] for schema in schemas if schema.get("examples")), None)
+        return f"such as {', '.join(f'`{e}`' for e in examples)}" if examples else type_words(parts[0])
+    if origin is typing.Literal:
+        return " \\| ".join(f"`{part}`" for part in parts)
+    if origin in (typing.Union, types.UnionType, list, dict):
+        inner = [type_words(part) for part in parts if part is not type(None)]
+        joint = {list: "", dict: ": "}.get(origin, " or ")
+        text = joint.join(inner)
+        return f"list of {text}".replace("list of such as", "list, of") if origin is list else text
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    return PLAIN.get(getattr(annotation, "__name__", ""), str(annotation))
+
+
+if __name__ == "__main__":
+    main()
