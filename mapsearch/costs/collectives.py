@@ -168,7 +168,7 @@ def ring_steps(row: Num, *, fabric: Fabric) -> Floats:
 
     They add up to p - 1 on switches: 112 + 15 for 16 nodes of 8. Unit: steps. Source: F4.1.
     """
-    return np.stack([cut.steps * cut.outer_units for cut in _cuts(row, fabric)[0]], axis=-1)
+    return np.stack(_ring_steps(_cuts(row, fabric)[0]), axis=-1)
 
 
 def tree_steps(row: Num, *, fabric: Fabric) -> Floats:
@@ -179,9 +179,14 @@ def tree_steps(row: Num, *, fabric: Fabric) -> Floats:
     return np.stack([cut.tree for cut in _cuts(row, fabric)[0]], axis=-1)
 
 
-def _latency_s(steps: Floats, fabric: Fabric) -> Floats:
+def _ring_steps(cuts: list[_Cut]) -> list[Floats]:
+    return [cut.steps * cut.outer_units for cut in cuts]
+
+
+def _latency_s(steps: list[Floats], fabric: Fabric) -> Floats:
     """Steps by level times the latency of the level. Unit: s."""
-    return np.asarray(steps @ np.array([level.latency_s for level in fabric.levels]))
+    each = (count * level.latency_s for count, level in zip(steps, fabric.levels, strict=True))
+    return np.asarray(sum(each))
 
 
 def _priced(time: Floats, size: Floats, efficiency: CollectiveEfficiency) -> Floats:
@@ -202,7 +207,7 @@ def all_gather_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profi
     for cut, level in zip(cuts, fabric.levels, strict=True):
         time = payload * _pipelined(cut, size, level) / (_rate(level, efficiency) * cut.share)
         transfer = np.maximum(transfer, time)
-    return _priced(_latency_s(ring_steps(row, fabric=fabric), fabric) + transfer, size, efficiency)
+    return _priced(_latency_s(_ring_steps(cuts), fabric) + transfer, size, efficiency)
 
 
 def reduce_scatter_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profile) -> Floats:
@@ -223,18 +228,18 @@ def all_reduce_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profi
     cuts, size = _cuts(row, fabric)
     payload = _floats(payload_bytes) + size * efficiency.half_bytes
     ring_transfer = tree_transfer = np.zeros_like(payload)
-    steps = 2.0 * ring_steps(row, fabric=fabric)
+    steps = [2.0 * count for count in _ring_steps(cuts)]
     for index, (cut, level) in enumerate(zip(cuts, fabric.levels, strict=True)):
         ring_share = 2.0 * _pipelined(cut, size, level)
         tree_share = 2.0 * _floats(_pipelined(cut, size, level) > 0) / cut.inside
         if level.in_network_reduction:
             ring_share = np.minimum(ring_share, 1.0 / cut.inside)
-            steps[..., index] = np.minimum(steps[..., index], 2.0)
+            steps[index] = np.minimum(steps[index], 2.0)
         rate = _rate(level, efficiency) * cut.share
         ring_transfer = np.maximum(ring_transfer, payload * ring_share / rate)
         tree_transfer = np.maximum(tree_transfer, payload * tree_share / rate)
     ring = _latency_s(steps, fabric) + ring_transfer
-    tree = 2.0 * _latency_s(tree_steps(row, fabric=fabric), fabric) + tree_transfer
+    tree = 2.0 * _latency_s([cut.tree for cut in cuts], fabric) + tree_transfer
     return _priced(np.minimum(ring, tree), size, efficiency)
 
 

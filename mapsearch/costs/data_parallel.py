@@ -24,10 +24,12 @@ def _size(row: Num) -> Floats:
 
 def _gradient_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     full = volumes.padded_parameters(parameters, _size(row)) * run.state.gradient_reduce_bytes
-    reduce = collectives.all_reduce_s(full, row, fabric=fabric, profile=profile)
-    scatter = collectives.reduce_scatter_s(full, row, fabric=fabric, profile=profile)
     stage = np.asarray(zero)
-    return np.where(stage == 0, reduce, np.where(stage <= 2, scatter, 0.0))
+    scatter = collectives.reduce_scatter_s(full, row, fabric=fabric, profile=profile)
+    result = np.where(stage <= 2, scatter, 0.0)
+    if np.any(stage == 0):
+        result = np.where(stage == 0, collectives.all_reduce_s(full, row, fabric=fabric, profile=profile), result)
+    return result
 
 
 def _gather_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:

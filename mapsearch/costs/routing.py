@@ -168,12 +168,17 @@ def distinct_units(units: Num, *, model: Model) -> Floats:
     come from `top_groups` groups drawn first. Unit: units. Source: F1.4. Ignores: skew, which lowers it.
     """
     moe = routed(model)
-    count = _floats(units)
+    # Few different counts occur in large arrays, and the product over K is the costly part.
+    count, place = np.unique(_floats(units), return_inverse=True)
+    return np.asarray(_distinct(count, moe)[place].reshape(np.shape(units)))
+
+
+def _distinct(count: Floats, moe: Moe) -> Floats:
     held = moe.experts / count
     group_experts = moe.experts / moe.groups
     reachable = group_experts * moe.top_groups
     if moe.top_groups == moe.groups:
-        return count * (1.0 - _missed(held, reachable, moe.top_k))
+        return np.asarray(count * (1.0 - _missed(held, reachable, moe.top_k)))
     # A unit holds whole groups (few units) or a part of one group (many units): condition on the groups drawn.
     whole = np.maximum(np.round(held / group_experts), 1.0)
     inside = np.minimum(held, group_experts)
@@ -181,7 +186,7 @@ def distinct_units(units: Num, *, model: Model) -> Floats:
     for drawn in range(moe.top_groups + 1):
         chance = _hypergeometric(drawn, whole, moe.groups, moe.top_groups)
         missed = missed + chance * _missed(drawn * inside, reachable, moe.top_k)
-    return count * (1.0 - missed)
+    return np.asarray(count * (1.0 - missed))
 
 
 def _hypergeometric(drawn: int, marked: Floats, total: int, sample: int) -> Floats:
