@@ -96,16 +96,13 @@ def validate_command(files: tuple[str, ...]) -> None:
 def export_command(name: str, devices: int | None, format_: str, output: str | None) -> None:
     """Write a cluster as a file to edit, or as a graph for other tools."""
     from mapsearch import documents
-    from mapsearch.topologies.graph import graph_of
+    from mapsearch.topologies.graph import node_link
     from mapsearch.topologies.scale import levels_form
 
     check_output(output)
     topology = _load(name, devices)
     if format_ == "node-link":
-        import networkx as nx
-
-        data = nx.node_link_data(graph_of(topology), edges="edges")
-        write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", output)
+        write_text(json.dumps(node_link(topology), indent=1, ensure_ascii=False) + "\n", output)
         return
     written = levels_form(topology) if format_ == "levels" else topology
     write_text(documents.dump(written.model_dump(mode="json", exclude_defaults=True)), output)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import TYPE_CHECKING
 
 from mapsearch.errors import MissingFact, listed, near_miss
 from mapsearch.inventories.base import catalogue_names, load_inventory
 from mapsearch.inventories.profile import Profile
 from mapsearch.records import Record
-from mapsearch.topologies.fabric import Fabric
+
+if TYPE_CHECKING:
+    from mapsearch.topologies.fabric import Fabric
 
 
 def load_profile(name: str) -> Profile:

@@ -1,6 +1,6 @@
 """A topology as one networkx graph: devices, switches and NICs, joined by full-duplex links.
 
-Contents: graph_of, link_rates, nodes_of_type, neighbours, MAX_GRAPH_DEVICES.
+Contents: graph_of, node_link, link_rates, nodes_of_type, neighbours, MAX_GRAPH_DEVICES.
 
 Nodes carry `type` (device, switch, nic, host), `unit` (where a device sits, outermost first) and
 `in_network_reduction`; edges carry `bytes_per_s` (one way) and `latency_s`.
@@ -47,6 +47,12 @@ def graph_of(topology: Topology) -> nx.Graph[str]:
         else:
             graph.remove_nodes_from([item])
     return graph
+
+
+def node_link(topology: Topology) -> dict[str, Any]:
+    """The graph as plain data in networkx's node-link form."""
+    data: dict[str, Any] = nx.node_link_data(graph_of(topology), edges="edges")
+    return data
 
 
 def link_rates(graph: nx.Graph[str]) -> Iterator[tuple[str, str, float]]:
