@@ -19,6 +19,7 @@ from click.shell_completion import CompletionItem, shell_complete
 from mapsearch import __version__
 from mapsearch.errors import ExitCode, MapsearchError, near_miss
 
+LONGEST_SENTENCE = 800
 COMPLETE_VARIABLE = "_MAPSEARCH_COMPLETE"
 COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
@@ -124,8 +125,11 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _say(sentence: str) -> None:
-    """One line on stderr, whatever stood in the message."""
-    print(f"mapsearch: {' '.join(sentence.split())}", file=sys.stderr)
+    """One line on stderr, whatever stood in the message; what is endless is cut in the middle."""
+    line = " ".join(sentence.split())
+    if len(line) > LONGEST_SENTENCE:
+        line = f"{line[: LONGEST_SENTENCE // 2]} ... {line[-LONGEST_SENTENCE // 2 :]}"
+    print(f"mapsearch: {line}", file=sys.stderr)
 
 
 def _usage_sentence(problem: click.UsageError) -> str:

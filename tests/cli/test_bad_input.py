@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 
 import answers
 import pytest
+import yaml
 
 RUN = "name: small\nsequence_length: 4096\nglobal_batch: 64\n"
 MAPPING = "tp: 8\ndp: 4\nep: 32\n"
@@ -360,6 +362,60 @@ def test_bad_options(mapsearch, run_file, api, options, names):
     assert api.calls == []
 
 
+ODD = (
+    *(
+        None,
+        True,
+        0,
+        -1,
+        3.5,
+        1e308,
+        10**30,
+        2**63,
+        "",
+        "x",
+        "8",
+        "96 GB",
+        "-1 GB",
+        "50 GB/s",
+        "nan",
+        "x" * 5000,
+        "\u2028",
+    ),
+    *([], {}, [1], ["a"], [[1]], [None], {"a": 1}, {"value": 3}, {"value": {"value": 1}}, {"sources": 5}, {1: 2}),
+)
+
+
+def places(document, path=()):
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in items:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*path, key))
+
+
+@pytest.mark.parametrize("kind", [*DOCUMENTS, "graph"])
+def test_odd_values_anywhere_are_read_or_refused_but_never_a_crash(mapsearch, tmp_path, api, kind):
+    text = GRAPH if kind == "graph" else DOCUMENTS[kind]
+    command = "topology" if kind == "graph" else kind
+    path = tmp_path / "odd.yaml"
+    chooser = random.Random(kind)
+    codes = []
+    for _ in range(60):
+        document = yaml.safe_load(text)
+        *above, key = chooser.choice(list(places(document)))
+        owner = document
+        for part in above:
+            owner = owner[part]
+        owner[key] = chooser.choice(ODD)
+        path.write_text(yaml.safe_dump(document))
+        result = mapsearch(*arguments(command, path))
+        codes.append(result.code)
+        if result.code:
+            refused(result, "odd.yaml")
+    assert set(codes) == {0, 2}
+
+
 def test_the_good_documents_are_read(mapsearch, tmp_path, api):
     """The cases above differ from these by their fault alone."""
     for kind in ("run", "mapping", "model", "topology"):
@@ -383,3 +439,13 @@ def test_bits_for_bytes_draw_a_warning_and_go_on(mapsearch, tmp_path):
     assert result.code == 0
     assert "400" in result.out + result.err
     assert "bits" in (result.out + result.err).replace("bits.yaml", "").replace("name: bits", "").lower()
+
+
+@pytest.mark.parametrize("option", ["--model", "--topology", "--profile"])
+@pytest.mark.parametrize("case", ["empty", "binary", "alias bomb", "duplicate key", "unknown key", "list"])
+def test_solve_refuses_the_same_files_as_its_inputs(mapsearch, tmp_path, run_file, option, case):
+    pytest.importorskip("mapsearch.api")
+    content, hint = BROKEN_FILES[case]
+    path = tmp_path / "broken.yaml"
+    path.write_bytes(content)
+    refused(mapsearch("solve", "--run", run_file, option, path), "broken.yaml", hint)

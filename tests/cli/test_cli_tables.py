@@ -145,3 +145,22 @@ def test_progress_figures():
     report = Progress("join", 12, 4321, incumbent_s=12.0, bound_s=9.0)
     assert figures(report) == "12/4,321  best 12.00 s  gap 25.0 %"
     assert figures(Progress("reading")) == ""
+
+
+def test_notebooks_get_an_escaped_table_and_pandas_a_row_per_mapping():
+    answer = answers.optimal(2)
+    odd = answer.mappings[0].model_copy(update={"choices": {**answer.mappings[0].choices, "schedule": "<b>"}})
+    html = answer.model_copy(update={"mappings": [odd]})._repr_html_()
+    assert html.count("<tr>") == 2
+    assert "&lt;b&gt;" in html
+    frame = answer.to_dataframe()
+    assert list(frame["rank"]) == [1, 2]
+    assert list(frame["recompute"]) == ["norm+activation", "full"]
+
+
+def test_json_of_an_answer_reads_back_and_holds_no_wall_times():
+    answer = answers.optimal()
+    again = type(answer).model_validate_json(answer.to_json())
+    assert again.to_json() == answer.to_json()
+    assert "seconds" not in answer.to_json()
+    assert "timings" not in answer.to_json()
