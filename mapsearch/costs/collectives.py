@@ -69,7 +69,9 @@ def _torus_extents(ways: Num, level: Level) -> list[tuple[Floats, int]]:
         reach = np.gcd(left, length)
         left = left // reach
         extents.append((_floats(reach), length))
-    return extents
+    # Ways that do not divide the axes (part of a level is in use) reach along the last one.
+    last, length = extents[-1]
+    return [*extents[:-1], (last * left, length)]
 
 
 def _switch_cut(ways: Floats) -> tuple[Floats, Floats, Floats, Floats]:

@@ -4,6 +4,7 @@ Contents: tp_attention_forward_s and its kin, cp_forward_s, cp_backward_s, ep_di
 ep_backward_s, pp_hop_s, the names of data_parallel.py, QUANTITIES. Bytes: volumes.py.
 
 Nothing here is hidden behind compute: windows belong to the caller (costs/step.py).
+Ignores: tensor parallel of the embedding and the output head, one AG and one RS per microbatch on the end stages.
 """
 
 from __future__ import annotations

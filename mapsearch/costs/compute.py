@@ -6,6 +6,7 @@ dense_elementwise_s, routed_elementwise_s, output_s, embedding_s, mtp_projection
 
 The backward pass of a linear layer is an input gradient and a weight gradient, each as long as forward; elementwise
 kernels run twice as long: the caller adds both. Kernel launches are in the elementwise functions, half a layer each.
+Ignores: reading the weights; the `half_rows` of a profile's curves stand for it, where few rows share a weight.
 """
 
 from __future__ import annotations

@@ -111,6 +111,18 @@ def test_published_all_to_all_times():
         assert collectives.all_to_all_s(sent, row, **facts) == pytest.approx(measured, rel=0.02)
 
 
+@pytest.mark.parametrize(
+    ("n", "measured", "implied"), [(8, 735e-6, 559), (16, 743e-6, 593), (32, 769e-6, 592), (64, 930e-6, 497)]
+)
+def test_published_all_to_all_times_in_one_large_domain(n, measured, implied):
+    # The same table's GB200 row: GB/s of 900 inside NVL72.
+    rack = {"fabric": fabric(level("rack", 72, 900, high_bandwidth=True))}
+    share = profile(all_to_all={"peak": implied / 900})
+    assert collectives.all_to_all_s(4096 * 7168 * 8 * 2, [n], profile=share, **rack) == pytest.approx(
+        measured, rel=5e-3
+    )
+
+
 def test_full_mesh_uses_the_links_to_its_own_peers():
     mesh = {"fabric": fabric(level("node", 8, 196, kind="full_mesh")), "profile": profile()}
     assert collectives.all_gather_s(V, [8], **mesh) == pytest.approx(7 / 8 * V / 196e9)
@@ -138,6 +150,13 @@ def test_torus_forms():
     assert collectives.all_to_all_s(V, [256], **torus) == pytest.approx(8 * V / (8 * 100e9))
     assert collectives.all_to_all_s(V, [4], **torus) == pytest.approx(4 * V / (8 * 100e9))
     assert collectives.point_to_point_s(V, [4], **torus) == pytest.approx(V / 100e9)
+
+
+def test_part_of_a_torus_or_ring_is_still_paid_for():
+    torus = {"fabric": fabric(level("pod", 256, 600, kind="torus", dims=(4, 8, 8))), "profile": profile()}
+    assert collectives.all_gather_s(V, [3], **torus) == pytest.approx(2 / 3 * V / 100e9)
+    ring = {"fabric": fabric(level("ring", 16, 100, kind="ring")), "profile": profile()}
+    assert collectives.all_to_all_s(V, [6], **ring) == pytest.approx(6 * V / (4 * 50e9))
 
 
 def test_reduction_in_the_network_takes_one_pass():
