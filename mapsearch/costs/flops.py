@@ -1,15 +1,20 @@
 """FLOP per token and per step, and KV-cache bytes (FORMULAS 1.5, 3.2).
 
 Contents: attended_keys, mean_attended_keys, linear_flops, attention_core_flops, router_flops, forward_flops_per_token,
-training_flops_per_token, torchtitan_flops_per_token, training_flops, kv_cache_bytes_per_token, kv_cache_bytes.
+training_flops_per_token, torchtitan_flops_per_token, training_flops, executed_flops,
+kv_cache_bytes_per_token, kv_cache_bytes.
 
 Model FLOP, as MFU counts them: no recompute, backward = twice forward. One multiply or add is one FLOP.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from mapsearch.axes import Recompute
+from mapsearch.costs.recompute import again, mla_up_share, only
 from mapsearch.inventories.model import Model, SlidingWindow
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Num, quantity
@@ -59,6 +64,29 @@ def _layer_counts(model: Model) -> tuple[int, int]:
     )
 
 
+class _Weights(NamedTuple):
+    """Matrix elements that one token meets, by what recomputation can repeat."""
+
+    attention: float
+    dense_ffn: float
+    moe_ffn: float
+    """Routed and shared experts; routers apart."""
+    ends: float
+    """Output heads and MTP projections, which are never repeated."""
+
+
+def _weights(model: Model) -> _Weights:
+    dense, moe = _layer_counts(model)
+    width = model.moe.expert_ffn * model.moe.top_k + model.moe.shared_ffn if model.moe is not None else 0
+    mtp = model.mtp_layers * (3.0 * model.hidden + 2.0 * model.hidden**2)
+    return _Weights(
+        attention=(dense + moe) * _attention_weights(model),
+        dense_ffn=float(dense * model.ffn_matrices * model.hidden * model.ffn),
+        moe_ffn=float(moe * model.ffn_matrices * model.hidden * width),
+        ends=mtp + float(model.hidden) * model.vocab * (1 + model.mtp_layers),
+    )
+
+
 @quantity(unit="FLOP per token", source="FORMULAS 3.2")
 def linear_flops(*, model: Model) -> Num:
     """Forward FLOP per token of all linear layers but the router, output heads and MTP included.
@@ -68,15 +96,7 @@ def linear_flops(*, model: Model) -> Num:
     Axes: none. Unit: FLOP per token. Source: FORMULAS 3.2, Megatron-LM num_floating_point_operations.
     Ignores: biases, norms, vocabulary padding.
     """
-    dense, moe = _layer_counts(model)
-    weights = (dense + moe) * _attention_weights(model)
-    weights += dense * model.ffn_matrices * model.hidden * model.ffn
-    if model.moe is not None:
-        width = model.moe.expert_ffn * model.moe.top_k + model.moe.shared_ffn
-        weights += moe * model.ffn_matrices * model.hidden * width
-    weights += model.mtp_layers * (3.0 * model.hidden + 2.0 * model.hidden**2)
-    weights += float(model.hidden) * model.vocab * (1 + model.mtp_layers)
-    return 2.0 * weights
+    return 2.0 * sum(_weights(model))
 
 
 @quantity(unit="FLOP per token", source="FORMULAS 3.2")
@@ -146,6 +166,28 @@ def training_flops(*, model: Model, run: Run) -> Num:
     Ignores: recompute (MFU counts none).
     """
     return run.tokens_per_step * training_flops_per_token(model=model, length=run.attended_length)
+
+
+@quantity(unit="FLOP", source="FORMULAS 3.2")
+def executed_flops(recompute: Num, *, model: Model, run: Run) -> Num:
+    """FLOP that devices execute in one step: model FLOP, what is computed again, and FlashAttention's fifth product.
+
+    FlashAttention runs 5 matrix products backward where the model counts 4: half a forward core more. Recompute adds
+    the forward of what it repeats: everything in the layers (`full`), the core, the dense FFN, the MoE layer, or the
+    share of the projections that MLA's up-projections are. The numerator of HFU.
+
+    Axes: recompute. Unit: FLOP. Source: FORMULAS 3.2.
+    Ignores: padding of rows and vocabulary; norms and activation functions.
+    """
+    weights, core = _weights(model), attention_core_flops(model=model, length=run.attended_length)
+    moe = 2.0 * weights.moe_ffn + router_flops(model=model)
+    repeated = (
+        2.0 * weights.attention * (again(recompute, 0) + mla_up_share(model) * only(recompute, Recompute.MLA_UP))
+        + core * again(recompute, Recompute.CORE_ATTENTION)
+        + 2.0 * weights.dense_ffn * again(recompute, Recompute.MLP)
+        + moe * again(recompute, Recompute.MOE)
+    )
+    return training_flops(model=model, run=run) + run.tokens_per_step * (0.5 * core + repeated)
 
 
 @quantity(unit="bytes", source="FORMULAS 1.5")
