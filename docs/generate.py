@@ -1,6 +1,6 @@
 """Write the reference pages that follow from the code: `python docs/generate.py`.
 
-cli.md from the help of every command; run.md, model.md and topology.md from the fields of the records.
+cli.md from the help of every command; a page for each kind of input file from the fields of its records.
 """
 
 from __future__ import annotations
@@ -44,6 +44,21 @@ recompute: [none, norm+activation, full]
 constraints:
   fix: {tp: 8}
 ```"""
+MAPPING_EXAMPLE = """```yaml
+tp: 8
+cp: 16
+dp: 2
+pp: 16
+ep: 128
+edp: 2
+schedule: interleaved
+vpp: 5
+recompute: full
+dispatcher: fixed-all-to-all
+placement:
+  tp: {board: 8}
+  ep: {board: 8, rack: 8, pod: 2}
+```"""
 PAGES = {
     "run": (
         "mapsearch.inventories.run",
@@ -55,6 +70,19 @@ PAGES = {
         "mapsearch.inventories.model",
         "Model",
         "The shape of one transformer: `mapsearch solve --model FILE`. A Hugging Face `config.json` is read as well.",
+        "",
+    ),
+    "mapping": (
+        "mapsearch.inventories.mapping",
+        "Mapping",
+        "One value for every axis, and where each axis lives: what `mapsearch check FILE` reads. Sizes that are left "
+        "out are 1; tp*cp*dp and etp*ep*edp must be equal, since both grids cover the same devices.",
+        MAPPING_EXAMPLE,
+    ),
+    "profile": (
+        "mapsearch.inventories.profile",
+        "Profile",
+        "What a device and its software reach of their datasheet peaks: `mapsearch solve --profile FILE`.",
         "",
     ),
     "topology": (

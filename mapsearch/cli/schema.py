@@ -17,6 +17,7 @@ DOCUMENTS = {
     "profile": "mapsearch.inventories.profile:Profile",
     "topology": "mapsearch.topologies.spec:Topology",
     "answer": "mapsearch.answer:Answer",
+    "check": "mapsearch.answer:CheckReport",
 }
 """Document: where its record lives."""
 

@@ -59,6 +59,8 @@ def test_every_exit_code_is_documented():
         ("run.md", "mapsearch.inventories.run", "Overlap"),
         ("model.md", "mapsearch.inventories.model", "Model"),
         ("model.md", "mapsearch.inventories.model", "Moe"),
+        ("mapping.md", "mapsearch.inventories.mapping", "Mapping"),
+        ("profile.md", "mapsearch.inventories.profile", "Profile"),
         ("topology.md", "mapsearch.topologies.spec", "Topology"),
         ("topology.md", "mapsearch.topologies.spec", "DeviceSpec"),
         ("topology.md", "mapsearch.topologies.spec", "LevelSpec"),
@@ -99,6 +101,7 @@ def test_examples_of_the_pages_are_read(tmp_path):
         "how-to/own-cluster.md": Topology,
         "how-to/own-model.md": Model,
         "reference/run.md": Run,
+        "reference/mapping.md": Mapping,
         "tutorial.md": Mapping,
     }
     for page, kind in kinds.items():
