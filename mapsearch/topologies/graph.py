@@ -108,6 +108,8 @@ class _Builder:
         word = unit_words([spec.name for spec in self.levels])[len(self.levels) - tier]
         prefix = f"{name}/" if name else ""
         children = [self._unit(tier - 1, f"{prefix}{word}{index}") for index in range(level.size)]
+        if level.size == 1:
+            return children[0]  # nothing crosses this tier
         children = [self._attached(child, level) for child in children]
         if level.kind == "switch":
             return self._switched(level, children, name or level.name)

@@ -112,9 +112,8 @@ def _wired(grouping: Grouping) -> list[dict[int, Wiring]]:
     result: list[dict[int, Wiring]] = []
     inner: dict[int, float] = {}
     for tier in range(1, len(grouping.tiers)):
-        wirings = wire_tier(grouping, tier, inner)
+        wirings, inner = wire_tier(grouping, tier, inner)
         result.append(wirings)
-        inner = {child: rate for wiring in wirings.values() for child, rate in wiring.egress.items()}
     return result
 
 

@@ -31,7 +31,7 @@ def shape_of(linked: Neighbours) -> tuple[LevelKind, tuple[int, ...]] | None:
     """
     count = len(linked)
     degrees = {len(others) for others in linked.values()}
-    if degrees == {count - 1}:
+    if count > 1 and degrees == {count - 1}:
         return "full_mesh", ()
     if len(degrees) != 1:
         return None

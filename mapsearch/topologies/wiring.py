@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,13 +47,13 @@ class _Inside:
     ports: list[Port] = field(default_factory=list)
 
 
-def wire_tier(grouping: Grouping, tier: int, inner: Mapping[int, float]) -> dict[int, Wiring]:
-    """The wiring of every unit of a tier that has more than one child.
+def wire_tier(grouping: Grouping, tier: int, inner: Mapping[int, float]) -> tuple[dict[int, Wiring], dict[int, float]]:
+    """The wiring of every unit of a tier that has more than one child, and bytes/s out of each child by any link.
 
-    `inner`: bytes/s out of each unit two tiers inside, as found when its own tier was wired.
+    `inner`: bytes/s out of the units two tiers inside by any link, as found when the tier before was wired.
     """
     units = grouping.units
-    parents = [number for number in grouping.tiers[tier] if len(units[number].children) > 1]
+    parents = grouping.tiers[tier]
     child_of: dict[str, int] = {}
     home: dict[str, int] = {}
     for number in parents:
@@ -63,16 +63,23 @@ def wire_tier(grouping: Grouping, tier: int, inner: Mapping[int, float]) -> dict
         home |= dict.fromkeys(units[number].transit[: units[number].formed_with], number)
     inside: dict[int, _Inside] = {number: _Inside() for number in parents}
     within: dict[int, list[tuple[str, str, float]]] = defaultdict(list)
+    leaving: list[Port] = []
     for a, b, rate in link_rates(grouping.graph):
-        inside_of, first, second = home.get(a), child_of.get(a), child_of.get(b)
-        if inside_of is None or inside_of != home.get(b):
-            continue
+        first, second = child_of.get(a), child_of.get(b)
         if first is not None and first == second:
             within[first].append((a, b, rate))
-        else:
+            continue
+        leaving += [(child, node, rate, "") for child, node in ((first, a), (second, b)) if child is not None]
+        inside_of = home.get(a)
+        if inside_of is not None and inside_of == home.get(b):
             _note(inside[inside_of], (a, first), (b, second), rate)
     flows = _Flows(grouping, within, inner)
-    return {number: _wiring(grouping, number, inside[number], flows) for number in parents}
+    wirings = {
+        number: _wiring(grouping, number, inside[number], flows)
+        for number in parents
+        if len(units[number].children) > 1
+    }
+    return wirings, flows.egress([child for number in parents for child in units[number].children], leaving)
 
 
 def _note(inside: _Inside, one: tuple[str, int | None], other: tuple[str, int | None], rate: float) -> None:
@@ -92,39 +99,47 @@ def _wiring(grouping: Grouping, number: int, inside: _Inside, flows: _Flows) -> 
     straight = sum(sum(others.values()) for others in inside.linked.values())
     switched = sum(sum(rates.values()) for rates in shared.values())
     if straight > switched:
-        linked = _fastest(inside.linked, children)
-        shape = shape_of(linked) if len(linked) == len(children) else None
-        if shape:
-            ports = [port for port in inside.ports if port[3] in linked[port[0]]]
-            return Wiring(*shape, flows.egress(children, ports))
-    used = _top_switches(shared)
-    for switches in (used, list(shared)):
+        for linked in _fastest_then_all(inside.linked, children):
+            shape = shape_of(linked)
+            if shape:
+                ports = [port for port in inside.ports if port[3] in linked[port[0]]]
+                return Wiring(*shape, flows.egress(children, ports))
+    for switches in (_own_switches(grouping, number, shared), list(shared)):
         if _all_meet(children, [shared[switch] for switch in switches]):
             chosen = set(switches)
             egress = flows.egress(children, [port for port in inside.ports if port[3] in chosen])
             reduces = all(grouping.graph.nodes[switch]["in_network_reduction"] for switch in switches)
             return Wiring("switch", (), egress, in_network_reduction=reduces)
     egress = flows.egress(children, inside.ports)
-    linked = {child: dict(inside.linked.get(child, {})) for child in children}
-    cut = narrowest_cut(linked, list(shared.values()))
+    cut = narrowest_cut({child: inside.linked.get(child, {}) for child in children}, list(shared.values()))
     return Wiring("switch", (), {child: min(rate, cut) for child, rate in egress.items()}, regular=False)
 
 
-def _fastest(linked: Mapping[int, Mapping[int, float]], children: list[int]) -> dict[int, dict[int, float]]:
-    """Only the links of the fastest class, if those reach every child."""
+def _fastest_then_all(
+    linked: Mapping[int, Mapping[int, float]], children: list[int]
+) -> Iterator[dict[int, dict[int, float]]]:
+    """Links between children: the fastest class alone, then all; slower links may only fill in a ring or mesh."""
     top = max(rate for others in linked.values() for rate in others.values())
-    fast = {
-        child: {other: rate for other, rate in linked.get(child, {}).items() if rate >= SAME_CLASS * top}
-        for child in children
-    }
-    return fast if all(fast.values()) else {child: dict(linked.get(child, {})) for child in children}
+    for least in (SAME_CLASS * top, 0.0):
+        yield {
+            child: {other: rate for other, rate in linked.get(child, {}).items() if rate >= least} for child in children
+        }
 
 
-def _top_switches(shared: Mapping[str, Mapping[int, float]]) -> list[str]:
-    """Switches of the fastest class of links; slower ones beside them belong to a tier further out."""
+def _own_switches(grouping: Grouping, number: int, shared: Mapping[str, Mapping[int, float]]) -> list[str]:
+    """The switches that make this tier.
+
+    When the fastest ones lead nowhere else, slower ones that do (the leaf of an island's NICs) belong further out.
+    """
+    unit = grouping.units[number]
+    inside = {*unit.nodes[: len(unit.nodes) - len(unit.transit)], *unit.transit[: unit.formed_with]}
+    outward = {switch for switch in shared if any(other not in inside for other in grouping.graph.adj[switch])}
     speed = {switch: sum(rates.values()) / len(rates) for switch, rates in shared.items()}
     top = max(speed.values(), default=0.0)
-    return [switch for switch in shared if speed[switch] >= SAME_CLASS * top]
+    fast = {switch for switch in shared if speed[switch] >= SAME_CLASS * top}
+    if fast & outward:
+        return list(shared)
+    return [switch for switch in shared if switch in fast or switch not in outward]
 
 
 def _all_meet(children: list[int], switches: list[Mapping[int, float]]) -> bool:
@@ -157,14 +172,14 @@ class _Flows:
         return {child: self._flow(child, ports_of) for child, ports_of in by_child.items()}
 
     def _flow(self, number: int, ports: Mapping[str, float]) -> float:
-        unit = self.grouping.units[number]
+        units, unit = self.grouping.units, self.grouping.units[number]
         total = sum(ports.values())
-        if not unit.children:
-            return total
+        parts = [(units[child].nodes, self.inner.get(child, float("inf"))) for child in unit.children]
+        parts = parts or [(unit.nodes[:1], float("inf"))]  # a device, and the NICs and switches that it took in
         place: dict[str, int] = {}
-        for index, child in enumerate(unit.children):
-            place |= dict.fromkeys(self.grouping.units[child].nodes, index)
-        place |= {node: index for index, node in enumerate(unit.transit, start=len(unit.children))}
+        for index, (nodes, _) in enumerate(parts):
+            place |= dict.fromkeys(nodes, index)
+        place |= {node: index for index, node in enumerate(unit.transit, start=len(parts))}
         out: dict[int, float] = defaultdict(float)
         for node, rate in ports.items():
             out[place[node]] += rate
@@ -172,10 +187,8 @@ class _Flows:
         for a, b, rate in self.within[number]:
             if place[a] != place[b]:
                 links[min(place[a], place[b]), max(place[a], place[b])] += rate
-        limits = [
-            self.inner.get(child, float("inf")) + out.get(index, 0.0) for index, child in enumerate(unit.children)
-        ]
-        if all(index < len(limits) for index in out):
+        limits = [limit for _, limit in parts]
+        if all(index < len(limits) and rate <= limits[index] for index, rate in out.items()):
             return total  # every port is at a child that can fill it
         key = (tuple(limits), tuple(sorted(links.items())), tuple(sorted(out.items())))
         if key not in self.known:
