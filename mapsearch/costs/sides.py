@@ -1,6 +1,6 @@
 """The two grids and the cell as sides of a step: which quantities they add, on which stages, how often.
 
-Contents: cell_side, attention_side, expert_side.
+Contents: cell_side, attention_side, expert_side, and their parts: *_times, *_memory, *_host.
 
 A side's quantities never look at the other grid: that is what lets the search evaluate each grid's options once and
 join them (docs/explanation/formulation.md).
@@ -8,6 +8,7 @@ join them (docs/explanation/formulation.md).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,11 @@ def cell_side(cell: CellView) -> Side:
 
 def attention_side(view: AttentionView) -> Side:
     """What an attention option adds: projections, attention core, dense FFN, router, heads, TP, CP, dense DP."""
+    return replace(attention_times(view), memory=attention_memory(view), host=attention_host(view))
+
+
+def attention_times(view: AttentionView) -> Side:
+    """The seconds of `attention_side`, without its bytes."""
     cell, facts = view.cell, _timed(view.facts)
     kept = _attention_kept(view, cell.recompute)
     return Side(
@@ -69,9 +75,15 @@ def attention_side(view: AttentionView) -> Side:
         ],
         once=_attention_once(view, facts),
         under_compute={"dp": _zero3_attention(view)} if _streams(cell) else {},
-        memory=_attention_memory(view),
-        host=_host_bytes(dense_parameters(view), cell.dp * view.cp, kept, cell),
     )
+
+
+def attention_host(view: AttentionView) -> list[Num]:
+    """Host bytes of an attention option per kind of stage; empty when nothing may be offloaded."""
+    cell = view.cell
+    if not np.any(np.asarray(cell.offload)):
+        return []
+    return _host_bytes(dense_parameters(view), cell.dp * view.cp, _attention_kept(view, cell.recompute), cell)
 
 
 def _streams(cell: CellView) -> bool:
@@ -226,9 +238,10 @@ def _host_bytes(local: list[Num], shards: Num, kept: list[Num], cell: CellView) 
     moved = (np.asarray(cell.offload) & Offload.ACTIVATIONS) != 0
     result = []
     for kind, parameters_here in enumerate(local):
-        away = np.where(moved, in_flight(cell, kind) - resident(cell, kind), 0.0)
-        states = memory.host_optimizer_bytes(parameters_here, shards, cell.zero, cell.offload, run=run)
-        result.append(states + away * kept[kind])
+        held = memory.host_optimizer_bytes(parameters_here, shards, cell.zero, cell.offload, run=run)
+        if np.any(moved):
+            held = held + np.where(moved, in_flight(cell, kind) - resident(cell, kind), 0.0) * kept[kind]
+        result.append(held)
     return result
 
 
@@ -271,7 +284,8 @@ def _attention_kept(view: AttentionView, rec: Num) -> list[Num]:
     return [cell.tokens * ((k.dense + k.moe) * attention + k.dense * dense + k.moe * moe) for k in cell.kinds]
 
 
-def _attention_memory(view: AttentionView) -> dict[str, list[Num]]:
+def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
+    """HBM bytes of an attention option by part and kind of stage (F3.3, F3.4, F3.6, F3.7b)."""
     cell, model, run, tokens = view.cell, view.facts.model, view.facts.run, view.cell.tokens
     told = {"model": model, "run": run}
     kinds = range(len(cell.kinds))
@@ -314,11 +328,24 @@ def _attention_memory(view: AttentionView) -> dict[str, list[Num]]:
 
 def expert_side(view: ExpertView) -> Side:
     """What an expert option adds: grouped GEMMs, dispatch and combine, expert DP, and their memory."""
+    return replace(expert_times(view), memory=expert_memory(view), host=expert_host(view))
+
+
+def expert_host(view: ExpertView) -> list[Num]:
+    """Host bytes of an expert option per kind of stage; empty when nothing may be offloaded."""
+    cell = view.cell
+    if view.facts.model.moe is None or not np.any(np.asarray(cell.offload)):
+        return []
+    return _host_bytes(routed_parameters(view), view.edp, _routed_kept(view, cell.recompute), cell)
+
+
+def expert_times(view: ExpertView) -> Side:
+    """The seconds of `expert_side`, without its bytes."""
     cell, facts, run, rec = view.cell, _timed(view.facts), view.facts.run, view.cell.recompute
     moe = [k.moe for k in cell.kinds]
     if view.facts.model.moe is None:
         nothing = [0.0 * view.ep for _ in cell.kinds]
-        return Side(parts=[Part("experts", nothing, nothing, nothing)], memory={"weights": nothing})
+        return Side(parts=[Part("experts", nothing, nothing, nothing)])
     tokens, repeat = cell.tokens, again(rec, Recompute.MOE)
     gemm = compute.routed_experts_s(tokens, view.etp, view.ep, view.dispatcher, **facts)
     elementwise = compute.routed_elementwise_s(tokens, view.etp, view.ep, view.dispatcher, **facts)
@@ -355,8 +382,6 @@ def expert_side(view: ExpertView) -> Side:
         once=_expert_once(view, facts),
         under_compute=under_compute,
         under_shared=under_shared,
-        memory=_expert_memory(view),
-        host=_host_bytes(routed_parameters(view), view.edp, kept, cell),
     )
 
 
@@ -393,7 +418,10 @@ def _zero3_expert(view: ExpertView, facts: dict[str, Any]) -> list[Num]:
     ]
 
 
-def _expert_memory(view: ExpertView) -> dict[str, list[Num]]:
+def expert_memory(view: ExpertView) -> dict[str, list[Num]]:
+    """HBM bytes of an expert option by part and kind of stage (F3.3, F3.6)."""
+    if view.facts.model.moe is None:
+        return {"weights": [0.0 * view.ep for _ in view.cell.kinds]}
     cell, model, run = view.cell, view.facts.model, view.facts.run
     told = {"model": model, "run": run}
     result = _states(routed_parameters(view), view.edp, cell)

@@ -17,7 +17,7 @@ import numpy as np
 from mapsearch.axes import Schedule
 from mapsearch.costs import flops, parameters
 from mapsearch.inventories.model import Model
-from mapsearch.quantity import Floats
+from mapsearch.quantity import Floats, Num
 
 TWO_CHUNK_SCHEDULES = (Schedule.ZB_V, Schedule.DUALPIPE_V)
 """Schedules that fold the pipeline into a V: device r holds chunks r and 2p-1-r."""
@@ -42,15 +42,15 @@ class Layout:
 
 @dataclass(frozen=True)
 class StageKinds:
-    """The distinct kinds of stage of one layout; arrays over kinds."""
+    """The distinct kinds of stage of one layout: arrays over kinds, or the values of one kind."""
 
-    dense: Floats
-    moe: Floats
-    embedding: Floats
-    output: Floats
-    count: Floats
+    dense: Num
+    moe: Num
+    embedding: Num
+    output: Num
+    count: Num
     """Stages of this kind."""
-    stage: Floats
+    stage: Num
     """The first stage of this kind: the one that holds most microbatches."""
 
 

@@ -1,6 +1,6 @@
 """From quantities to a step: times and memory per stage, and how the two grids add up.
 
-Contents: Part, StageSum, Side, sums, Timing, timing, stage_time_s, tail_s, step_time_s.
+Contents: Part, StageSum, Side, lean_sum, sums, Timing, timing, stage_time_s, stage_ramp_s, tail_s, step_time_s.
 
 Each grid's option contributes sums per kind of stage. The composition of the two grids uses only + - * and
 `maximum`, so the same lines evaluate numbers, arrays of pairs, intervals (bounds) and solver expressions.
@@ -9,12 +9,15 @@ Formulation: docs/explanation/formulation.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from mapsearch.costs import pipeline
 from mapsearch.costs.views import CellView
-from mapsearch.quantity import Num, maximum, positive_part
+from mapsearch.quantity import Floats, Num, maximum, positive_part
 
 COMMUNICATION = ("tp", "cp", "ep", "dp", "pp")
 """Classes of communication that can be exposed."""
@@ -32,6 +35,10 @@ class Part:
     steady: Num = 1.0
     """Share of it that is exposed in the steady phase (ramps always pay in full)."""
 
+    def total(self, kind: int) -> Num:
+        """Seconds of one microbatch on one kind of stage, forward and backward."""
+        return lean_sum([self.forward[kind], self.input_grad[kind], self.weight_grad[kind]])
+
     @property
     def communicates(self) -> bool:
         """True for a class of communication, False for compute."""
@@ -44,8 +51,10 @@ class StageSum:
 
     steady: Num = 0.0
     """One microbatch, forward and backward, in the steady phase."""
-    ramp: Num = 0.0
-    """One microbatch as the ramps weigh it: c_F F + c_B B + c_W W."""
+    ramp_forward: Num = 0.0
+    """One microbatch's forward as the ramps see it, nothing hidden."""
+    ramp_input_grad: Num = 0.0
+    ramp_weight_grad: Num = 0.0
     load: Num = 0.0
     """Communication that runs under compute: exposed only where it exceeds it."""
     shared_load: Num = 0.0
@@ -82,7 +91,21 @@ class Side:
 
     def memory_bytes(self, kind: int) -> Num:
         """All bytes of this side on one kind of stage."""
-        return sum((values[kind] for values in self.memory.values()), 0.0)
+        return lean_sum([values[kind] for values in self.memory.values()])
+
+
+def lean_sum(values: list[Num]) -> Num:
+    """The sum of broadcasting arrays, added in the order that keeps intermediate results small."""
+    left = [np.asarray(value, dtype=float) for value in values]
+    while len(left) > 1:
+        pairs = [(i, j) for j in range(len(left)) for i in range(j)]
+        i, j = min(pairs, key=lambda p: _joint_size(left[p[0]], left[p[1]]))
+        left = [value for k, value in enumerate(left) if k not in (i, j)] + [left[i] + left[j]]
+    return left[0] if left else 0.0
+
+
+def _joint_size(first: Floats, second: Floats) -> int:
+    return math.prod(np.broadcast_shapes(first.shape, second.shape))
 
 
 def spread(counts: Iterable[Num], value: Num) -> list[Num]:
@@ -92,36 +115,28 @@ def spread(counts: Iterable[Num], value: Num) -> list[Num]:
 
 def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> list[StageSum]:
     """A side's sums per kind of stage, with only the named classes of communication."""
-    c_forward, c_input, c_weight = pipeline.ramp_weights(cell.schedule)
     overlap = cell.facts.run.overlap
     gamma = cell.facts.profile.overlap_slowdown
     result = []
     for kind in range(len(cell.kinds)):
-        steady: Num = 0.0
-        ramp: Num = 0.0
-        backward: Num = 0.0
-        forward: Num = 0.0
-        for part in side.parts:
-            if part.communicates and part.name not in classes:
-                continue
-            f, b, w = part.forward[kind], part.input_grad[kind], part.weight_grad[kind]
-            steady = steady + part.steady * (f + b + w)
-            ramp = ramp + (c_forward * f + c_input * b + c_weight * w)
-            if not part.communicates:
-                forward, backward = forward + f, backward + (b + w)
-        load = sum((v[kind] for c, v in side.under_compute.items() if c in classes), 0.0)
+        counted = [part for part in side.parts if not part.communicates or part.name in classes]
+        compute = [part for part in side.parts if not part.communicates]
+        load = lean_sum([v[kind] for c, v in side.under_compute.items() if c in classes])
         shared = side.under_shared[kind] if side.under_shared is not None and "ep" in classes else 0.0
-        window = _shared_window(side, kind)
+        forward = lean_sum([part.forward[kind] for part in compute])
+        backward = lean_sum([v for part in compute for v in (part.input_grad[kind], part.weight_grad[kind])])
         once = {name: values[kind] for name, values in side.once.items()}
         dp = 1.0 if "dp" in classes else 0.0
         result.append(
             StageSum(
-                steady=steady,
+                steady=lean_sum([part.steady * part.total(kind) for part in counted]),
                 # What hides in the steady phase is paid in full while the pipeline fills and drains.
-                ramp=ramp + load + shared,
+                ramp_forward=lean_sum([part.forward[kind] for part in counted]),
+                ramp_input_grad=lean_sum([*(part.input_grad[kind] for part in counted), load, shared]),
+                ramp_weight_grad=lean_sum([part.weight_grad[kind] for part in counted]),
                 load=load * (1.0 / gamma),
                 shared_load=shared * (1.0 / gamma),
-                shared_window=window if overlap.shared_expert else 0.0,
+                shared_window=_shared_window(side, kind) if overlap.shared_expert else 0.0,
                 window=forward + backward,
                 reduce=dp * once.get("reduce", 0.0),
                 reduce_window=backward if overlap.grad_reduce else 0.0,
@@ -146,8 +161,9 @@ class Timing:
 
     steady_rounds: Num
     ramp_scale: Num
+    ramp_weights: tuple[Num, Num, Num]
+    """c_F, c_B and c_W: y_r = c_F F + c_B B + c_W W."""
     counts: list[Num]
-    gamma: float
     coupled: bool
     """True when some communication hides behind the other side's compute."""
     shared_coupled: bool
@@ -158,8 +174,8 @@ def timing(cell: CellView, coupled: bool) -> Timing:
     return Timing(
         steady_rounds=cell.microbatches - pipeline.steady_correction(cell.schedule, cell.vpp),
         ramp_scale=pipeline.ramp_scale(cell.schedule, cell.pp, cell.vpp),
+        ramp_weights=tuple(pipeline.ramp_weights(cell.schedule)),
         counts=[kind.count for kind in cell.kinds],
-        gamma=cell.facts.profile.overlap_slowdown,
         coupled=coupled,
         shared_coupled=cell.facts.run.overlap.shared_expert,
     )
@@ -176,6 +192,15 @@ def stage_time_s(stage: StageSum, constants: Timing) -> Num:
     if constants.shared_coupled:
         time = time + positive_part(stage.shared_load - stage.shared_window)
     return time
+
+
+def stage_ramp_s(stage: StageSum, constants: Timing) -> Num:
+    """One microbatch of one kind of stage as the ramps weigh it: c_F F + c_B B + c_W W.
+
+    Unit: s. Source: FORMULAS 3.5.
+    """
+    c_forward, c_input, c_weight = constants.ramp_weights
+    return stage.ramp_forward * c_forward + stage.ramp_input_grad * c_input + stage.ramp_weight_grad * c_weight
 
 
 def tail_s(stages: list[StageSum]) -> Num:
@@ -199,7 +224,7 @@ def step_time_s(stages: list[StageSum], constants: Timing) -> Num:
     """
     times = [stage_time_s(stage, constants) for stage in stages]
     slowest = maximum(times[0], *times[1:])
-    ramp = stages[0].ramp * constants.counts[0]
+    ramp = stage_ramp_s(stages[0], constants) * constants.counts[0]
     for stage, count in zip(stages[1:], constants.counts[1:], strict=True):
-        ramp = ramp + stage.ramp * count
+        ramp = ramp + stage_ramp_s(stage, constants) * count
     return slowest * constants.steady_rounds + ramp * constants.ramp_scale + tail_s(stages)

@@ -74,8 +74,20 @@ class CellView:
         schedules = np.unique(np.asarray(self.schedule))
         length = self.facts.run.attended_length
         tables = {int(s): stage_kinds(self.pp, int(s), model=self.facts.model, length=length) for s in schedules}
+        first = next(iter(tables.values()))
+        if all(_same(first, table) for table in tables.values()):
+            return [_row(first, row) for row in range(len(first.count))]
         rows = max(len(table.count) for table in tables.values())
         return [_kind(tables, np.asarray(self.schedule), row) for row in range(rows)]
+
+
+def _same(first: StageKinds, second: StageKinds) -> bool:
+    return all(np.array_equal(getattr(first, n), getattr(second, n)) for n in StageKinds.__dataclass_fields__)
+
+
+def _row(table: StageKinds, row: int) -> StageKinds:
+    """One kind of a layout that all schedules share, as plain numbers."""
+    return StageKinds(**{name: float(getattr(table, name)[row]) for name in StageKinds.__dataclass_fields__})
 
 
 def _kind(tables: dict[int, StageKinds], schedule: Floats, row: int) -> StageKinds:

@@ -1,12 +1,16 @@
-"""Lower bounds of whole cells, and which cells can hold a feasible pair at all.
+"""Lower bounds of cells: quick ones for whole groups, sharp ones for the cells of one DP size.
 
-Contents: cell_bounds.
+Contents: quick_bound, Slice, slice_bounds.
 
-Each grid's sums are replaced by their best value over the options that can still fit in memory; the composition is
-monotone (it grows with every time and shrinks with every window), so what it then returns is a lower bound.
+Each grid's sums are replaced by their best value over a list of options; the composition grows with every time and
+shrinks with every window, so what it then returns is a lower bound. The quick bound takes all options of a DP size;
+the sharp one only those that still fit in memory beside the smallest option of the other grid.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,83 +18,154 @@ from numpy.typing import NDArray
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.step import ALL_CLASSES, StageSum, step_time_s
 from mapsearch.quantity import Floats, Num
+from mapsearch.solver.options import Ints
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.tables import Tables
+from mapsearch.solver.tables import GridMemory, Tables
 
+Mask = NDArray[np.bool_]
+Pick = Callable[[Num], Num]
 WINDOWS = ("window", "shared_window", "reduce_window", "gather_window")
 """Sums that lower the step time: their best value is the largest."""
+FIELDS = tuple(StageSum.__dataclass_fields__)
 
 
-def _least(value: Num, mask: NDArray[np.bool_]) -> Floats:
-    return np.min(np.where(mask, value, np.inf), axis=-1, keepdims=True)
+def _own(tables: Tables, position: int) -> NDArray[np.intp]:
+    """Attention options of one DP size."""
+    return np.flatnonzero(tables.attention.options.sizes[2] == tables.dp[position])
 
 
-def _most(value: Num, mask: NDArray[np.bool_]) -> Floats:
-    return np.max(np.where(mask, value, -np.inf), axis=-1, keepdims=True)
+def _attention_pick(tables: Tables, own: NDArray[np.intp]) -> Pick:
+    count = len(tables.attention.options)
+    return lambda value: np.asarray(value)[..., own] if np.shape(value)[-1:] == (count,) else value
 
 
-def _best(stage: StageSum, mask: NDArray[np.bool_]) -> StageSum:
-    return StageSum(
-        *((_most if name in WINDOWS else _least)(getattr(stage, name), mask) for name in StageSum.__dataclass_fields__)
-    )
+def _product_positions(tables: Tables, position: int) -> Ints:
+    """For each microbatch, where the expert tables hold its product with the DP size."""
+    batches = np.asarray(tables.cell.micro_batch).reshape(-1)
+    return np.searchsorted(tables.products, tables.dp[position] * batches)
 
 
-def cell_bounds(problem: Problem, tables: Tables) -> Floats:
-    """Lower bound of the step time of every cell of a group; infinite where no pair can be feasible.
+def _expert_pick(tables: Tables, position: int) -> Pick:
+    """The expert tables' slice of one DP size, laid out by microbatch."""
+    where = _product_positions(tables, position)
 
-    Shape: (dp, micro_batch, pipeline, recompute, zero, offload).
+    def pick(value: Num) -> Num:
+        array = np.asarray(value)
+        if array.ndim == 0 or array.shape[0] == 1:
+            return array
+        return np.swapaxes(array[where], 0, 1)
+
+    return pick
+
+
+def _cell_pick(position: int) -> Pick:
+    def pick(value: Num) -> Num:
+        array = np.asarray(value)
+        return array if array.ndim == 0 or array.shape[0] == 1 else array[position : position + 1]
+
+    return pick
+
+
+def _each(stage: StageSum, pick: Pick) -> StageSum:
+    return StageSum(*(pick(getattr(stage, name)) for name in FIELDS))
+
+
+def _best(stage: StageSum, least: Callable[[Num], Num], most: Callable[[Num], Num], fills: Num) -> StageSum:
+    """The sums at their best; `fills` tells where weight gradients shorten the ramps instead of lengthening them."""
+    values = {name: (most if name in WINDOWS else least)(getattr(stage, name)) for name in FIELDS}
+    weight = stage.ramp_weight_grad
+    if np.any(fills):
+        values["ramp_weight_grad"] = np.where(fills, most(weight), least(weight))
+    return StageSum(**values)
+
+
+def _composed(tables: Tables, position: int, best_a: list[StageSum], best_e: list[StageSum]) -> Floats:
+    pick = _cell_pick(position)
+    own = tables.own[ALL_CLASSES]
+    stages = [a + e + _each(c, pick) for a, e, c in zip(best_a, best_e, own, strict=True)]
+    constants = replace(tables.timing, steady_rounds=pick(tables.timing.steady_rounds))
+    with np.errstate(invalid="ignore"):
+        bound = np.asarray(step_time_s(stages, constants))
+    return np.where(np.isnan(bound), np.inf, bound)
+
+
+def quick_bound(tables: Tables, position: int) -> float:
+    """Least step time that any cell of one DP size could have if memory were free; infinite when none is allowed."""
+    own = _own(tables, position)
+    if not len(own) or not tables.allowed[position].any():
+        return np.inf
+    pick_a, pick_e = _attention_pick(tables, own), _expert_pick(tables, position)
+    fills = np.asarray(tables.timing.ramp_weights[2]) < 0
+
+    def reduced(pick: Pick, reduce: Callable[..., Floats]) -> Callable[[Num], Num]:
+        def apply(value: Num) -> Num:
+            array = np.asarray(pick(value))
+            return reduce(array, axis=-1, keepdims=True) if array.ndim and array.shape[-1] > 1 else array
+
+        return apply
+
+    best = [
+        [_best(stage, reduced(pick, np.min), reduced(pick, np.max), fills) for stage in table.sums[ALL_CLASSES]]
+        for pick, table in ((pick_a, tables.attention), (pick_e, tables.expert))
+    ]
+    bound = _composed(tables, position, *best)
+    allowed = tables.allowed[position : position + 1]
+    return float(np.min(np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)))
+
+
+def slice_bounds(problem: Problem, tables: Tables, position: int) -> Floats:
+    """Lower bound of every cell of one DP size; infinite where no pair can be feasible.
+
+    Shape: (micro_batch, pipeline, recompute, zero, offload).
     """
     limit = usable_hbm_bytes(problem.facts) if any(r.name == "hbm" for r in problem.relations) else np.inf
-    cells = tables.allowed.shape[:-1]
-    result = np.full(cells, np.inf)
-    everything = np.broadcast_to(tables.expert.allowed, (*tables.expert.allowed.shape[:-1], len(tables.expert.options)))
-    for position, dp in enumerate(tables.dp):
-        if not tables.allowed[position].any():
-            continue
-        own = tables.attention.options.sizes[2] == dp
-        mask_a = tables.attention.allowed & own
-        mask_e = _at_dp(everything, position)
-        memory_a = [np.asarray(v) for v in tables.attention.memory]
-        memory_e = [_at_dp(v, position) for v in tables.expert.memory]
-        for a, e in zip(memory_a, memory_e, strict=True):
-            # The other grid's smallest memory on this stage is needed in any case.
-            fits_a = a + _least(e, mask_e) <= limit
-            fits_e = e + _least(a, mask_a) <= limit
-            mask_a, mask_e = mask_a & fits_a, mask_e & fits_e
-        possible = mask_a.any(axis=-1) & mask_e.any(axis=-1)
-        bound = _bound(tables, position, mask_a, mask_e)
-        allowed = tables.allowed[position : position + 1, ..., 0] & possible
-        result[position] = np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)[0]
-    return result
+    own = _own(tables, position)
+    pick_a, pick_e = _attention_pick(tables, own), _expert_pick(tables, position)
+    memory_a = tables.attention.memory.take(own)
+    memory_e = tables.expert.memory
+    fit_a, fit_e = _fitting(tables, position, memory_a, limit)
+    possible = fit_a.any(axis=-1) & fit_e.any(axis=-1)
+    fills = np.asarray(tables.timing.ramp_weights[2]) < 0
+    allowed_a, allowed_e = pick_a(tables.attention.allowed), pick_e(tables.expert.allowed)
+    least_a, most_a = _over_entries(pick_a, memory_a, fit_a, allowed_a)
+    least_e, most_e = _over_entries(pick_e, memory_e, fit_e, allowed_e)
+    best_a = [_best(stage, least_a, most_a, fills) for stage in tables.attention.sums[ALL_CLASSES]]
+    best_e = [_best(stage, least_e, most_e, fills) for stage in tables.expert.sums[ALL_CLASSES]]
+    bound = _composed(tables, position, best_a, best_e)[..., 0]
+    allowed = tables.allowed[position : position + 1, ..., 0] & possible
+    return np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)[0]
 
 
-def _at_dp(value: Num, position: int) -> NDArray[np.float64]:
-    """A table's slice of one dp, dimension kept."""
-    array = np.asarray(value)
-    if array.ndim == 0 or array.shape[0] == 1:
-        return array
-    return array[position : position + 1]
+def _fitting(tables: Tables, position: int, memory_a: GridMemory, limit: float) -> tuple[Mask, Mask]:
+    """Memory entries of both grids that fit with the smallest partner on every kind of stage, per variant."""
+    pick_e = _expert_pick(tables, position)
+    fit_a, fit_e = np.ones((1,) * 7, dtype=bool), np.ones((1,) * 7, dtype=bool)
+    for a, e in zip(memory_a.hbm, tables.expert.memory.hbm, strict=True):
+        mine, other = np.asarray(a), np.asarray(pick_e(e))
+        fit_a = fit_a & (mine <= limit - other.min(axis=-1, keepdims=True))
+        fit_e = fit_e & (other <= limit - mine.min(axis=-1, keepdims=True))
+    return fit_a, fit_e
 
 
-def _bound(tables: Tables, position: int, mask_a: NDArray[np.bool_], mask_e: NDArray[np.bool_]) -> Floats:
-    def here(stage: StageSum) -> StageSum:
-        return StageSum(*(_at_dp(getattr(stage, name), position) for name in StageSum.__dataclass_fields__))
+def _over_entries(
+    pick: Pick, memory: GridMemory, fit: Mask, allowed: Mask
+) -> tuple[Callable[[Num], Num], Callable[[Num], Num]]:
+    """Least and most of a table over the options that are allowed and whose memory entry fits.
 
-    stages = []
-    sides = zip(
-        tables.attention.sums[ALL_CLASSES], tables.expert.sums[ALL_CLASSES], tables.own[ALL_CLASSES], strict=True
+    Options that share a memory entry are reduced first, where the table is still small.
+    """
+    order = np.argsort(memory.entry, kind="stable")
+    starts = np.flatnonzero(np.diff(memory.entry[order], prepend=-1))
+    ok = np.asarray(allowed)[..., order]
+
+    def reduced(value: Num, ufunc: np.ufunc, neutral: float) -> Num:
+        array = np.asarray(pick(value))
+        if array.ndim == 0 or array.shape[-1] == 1:
+            return array
+        entries = ufunc.reduceat(np.where(ok, array[..., order], neutral), starts, axis=-1)
+        return ufunc.reduce(np.where(fit, entries, neutral), axis=-1, keepdims=True)
+
+    return (
+        lambda value: reduced(value, np.minimum, np.inf),
+        lambda value: reduced(value, np.maximum, -np.inf),
     )
-    for a, e, c in sides:
-        stages.append(_best(a, mask_a) + _best(here(e), mask_e) + here(c))
-    constants = tables.timing
-    local = type(constants)(
-        steady_rounds=_at_dp(constants.steady_rounds, position),
-        ramp_scale=constants.ramp_scale,
-        counts=constants.counts,
-        gamma=constants.gamma,
-        coupled=constants.coupled,
-        shared_coupled=constants.shared_coupled,
-    )
-    with np.errstate(invalid="ignore"):
-        bound = step_time_s(stages, local)
-    return np.asarray(np.where(np.isnan(bound), np.inf, bound))[..., 0]

@@ -9,7 +9,7 @@ composition over 0/1 literals of the options.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,11 +66,12 @@ def _grid_list(table: GridTable, index: Index, positions: NDArray[np.intp]) -> G
     def pick(value: Num) -> Floats:
         return _picked(value, index, positions)
 
+    entries = table.memory.entry[positions]
     return GridList(
         positions=positions,
         sums={classes: [_stage(s, pick) for s in stages] for classes, stages in table.sums.items()},
-        memory=[pick(value) for value in table.memory],
-        host=[pick(value) for value in table.host],
+        memory=[_picked(value, index, entries) for value in table.memory.hbm],
+        host=[_picked(value, index, entries) for value in table.memory.host],
     )
 
 
@@ -79,29 +80,38 @@ def scalar(value: Num, index: Index) -> float:
     return float(at(value, index).reshape(-1)[0])
 
 
+def expert_index(tables: Tables, index: Index) -> Index:
+    """Where the expert tables hold a cell: by its product of DP and microbatch."""
+    batch = int(np.asarray(tables.cell.micro_batch).reshape(-1)[index[1]])
+    product = int(np.searchsorted(tables.products, tables.dp[index[0]] * batch))
+    return (product, 0, *index[2:])
+
+
 def cell_problem(tables: Tables, index: Index) -> CellProblem:
     """The joint problem of one cell; its lists hold the options that their own relations allow."""
-    own_dp = tables.attention.options.sizes[2] == tables.dp[index[0]]
-    attention = np.flatnonzero(own_dp & _picked(tables.attention.allowed, index, np.arange(len(own_dp))).astype(bool))
-    count = len(tables.expert.options)
-    expert = np.flatnonzero(_picked(tables.expert.allowed, index, np.arange(count)).astype(bool))
+    table_a, table_e = tables.attention, tables.expert
+    index_a, index_e = (0, *index[1:]), expert_index(tables, index)
+    own_dp = table_a.options.sizes[2] == tables.dp[index[0]]
+    all_a, all_e = np.arange(len(own_dp)), np.arange(len(table_e.options))
+    attention = np.flatnonzero(own_dp & _picked(table_a.allowed, index_a, all_a).astype(bool))
+    expert = np.flatnonzero(_picked(table_e.allowed, index_e, all_e).astype(bool))
     constants = tables.timing
+    weights = [scalar(weight, index) for weight in constants.ramp_weights]
     return CellProblem(
         tables=tables,
         index=index,
-        attention=_grid_list(tables.attention, (0, *index[1:]), attention),
-        expert=_grid_list(tables.expert, index, expert),
+        attention=_grid_list(table_a, index_a, attention),
+        expert=_grid_list(table_e, index_e, expert),
         own={
             classes: [_stage(s, lambda value: scalar(value, index)) for s in stages]
             for classes, stages in tables.own.items()
         },
-        timing=Timing(
+        timing=replace(
+            constants,
             steady_rounds=scalar(constants.steady_rounds, index),
             ramp_scale=scalar(constants.ramp_scale, index),
+            ramp_weights=(weights[0], weights[1], weights[2]),
             counts=[scalar(count, index) for count in constants.counts],
-            gamma=constants.gamma,
-            coupled=constants.coupled,
-            shared_coupled=constants.shared_coupled,
         ),
     )
 

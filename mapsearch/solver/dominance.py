@@ -14,9 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mapsearch.axes import Schedule
-from mapsearch.costs.sides import attention_side, expert_side
-from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
+from mapsearch.costs.sides import attention_times, expert_times
 from mapsearch.costs.step import Side
 from mapsearch.quantity import Floats
 from mapsearch.solver.options import Ints, Options
@@ -24,11 +22,11 @@ from mapsearch.solver.problem import Problem
 from mapsearch.solver.tables import Group, _axis, attention_view, cell_view, expert_view
 
 
-def undominated(problem: Problem, group: Group, options: Options, which: str) -> Ints:
+def undominated(problem: Problem, groups: list[Group], options: Options, which: str) -> Ints:
     """Positions of the options to keep, in order."""
     if len(options) == 1:
         return np.arange(1)
-    columns = _columns(problem, group, options, which)
+    columns = np.concatenate([_columns(problem, group, options, which) for group in groups], axis=1)
     keys = np.column_stack([*options.sizes, options.choice])
     _, groups = np.unique(keys, axis=0, return_inverse=True)
     order = np.argsort(groups, kind="stable")
@@ -54,28 +52,21 @@ def _front(rows: Floats) -> NDArray[np.intp]:
 
 def _columns(problem: Problem, group: Group, options: Options, which: str) -> Floats:
     """All communication times that rows decide, over the values they depend on: shape (options, columns)."""
-    pipelines = problem.pipelines(group.pp)
-    layouts = {_layout_class(schedule): (schedule, vpp) for schedule, vpp in pipelines}
-    chosen = {"pipeline": tuple(layouts.values()), "recompute": (0,), "offload": problem.candidates["offload"][:1]}
+    chosen = {"pipeline": group.pipelines[:1], "recompute": (0,), "offload": problem.candidates["offload"][:1]}
     side: Side
     if which == "attention":
         cell = cell_view(problem, group, _axis(options.sizes[2], -1), **chosen)  # type: ignore[arg-type]
-        side = attention_side(attention_view(cell, options))
+        side = attention_times(attention_view(cell, options))
     else:
-        cell = cell_view(problem, group, _axis(problem.data_parallel, 0), **chosen)  # type: ignore[arg-type]
-        side = expert_side(expert_view(cell, options))
+        # Expert times depend on DP and microbatch only through their product, the tokens of a microbatch.
+        products = {dp * b for dp in problem.data_parallel for b in problem.candidates["micro_batch"]}
+        fed = [product for product in sorted(products) if problem.facts.run.global_batch % product == 0]
+        cell = cell_view(problem, group, _axis(fed, 0), micro_batch=(1,), **chosen)  # type: ignore[arg-type]
+        side = expert_times(expert_view(cell, options))
     arrays = [value for part in side.parts if part.communicates for value in (*part.forward, *part.input_grad)]
     arrays += [value for name in ("reduce", "gather") for value in side.once.get(name, [])]
     arrays += [value for values in side.under_compute.values() for value in values]
     arrays += list(side.under_shared or [])
     count = len(options)
     tables = [np.asarray(a, dtype=float).reshape(-1, count) for a in arrays if np.shape(a)[-1:] == (count,)]
-    stacked = np.concatenate(tables) if tables else np.zeros((1, count))
-    return np.unique(stacked, axis=0).T if len(stacked) < 64 else stacked.T
-
-
-def _layout_class(schedule: int) -> str:
-    """Schedules that put the same layers on a stage."""
-    if schedule in TWO_CHUNK_SCHEDULES:
-        return "folded"
-    return "mirrored" if schedule == Schedule.DUALPIPE else "straight"
+    return (np.concatenate(tables) if tables else np.zeros((1, count))).T

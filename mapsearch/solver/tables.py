@@ -1,20 +1,34 @@
 """Tables: everything a group of cells needs, evaluated once per grid and joined later.
 
-Contents: Group, Tables, tabulate, at.
+Contents: Group, GridMemory, GridTable, Tables, cell_view, attention_view, expert_view, grids, tabulate, at.
 
-A group is one way to use the fabric and one pipeline row. Its arrays have the dimensions (dp, micro_batch, pipeline,
-recompute, zero, offload, option); each quantity fills only the dimensions in its scope, the rest stay 1 and
-broadcast. The attention options carry their own DP, so their tables have no dp dimension.
+A group is one way to use the fabric, one pipeline row, and the schedules that share a layout of layers. Its arrays
+have the dimensions (dp, micro_batch, pipeline, recompute, zero, offload, option); each quantity fills only the
+dimensions in its scope, the rest stay 1 and broadcast. Attention options carry their own DP, so their tables have no
+dp dimension. What the expert grid costs depends on DP and microbatch only through their product (tokens per rank and
+microbatches per step), so its first dimension is that product.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mapsearch.costs.sides import attention_side, cell_side, expert_side
+from mapsearch.axes import Schedule
+from mapsearch.constraints.capacity import usable_hbm_bytes
+from mapsearch.costs.sides import (
+    attention_host,
+    attention_memory,
+    attention_times,
+    cell_side,
+    expert_host,
+    expert_memory,
+    expert_times,
+)
+from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
 from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing
 from mapsearch.costs.views import AttentionView, CellView, ExpertView
 from mapsearch.quantity import Floats, Num
@@ -28,10 +42,11 @@ VARIANTS = 5
 
 @dataclass(frozen=True)
 class Group:
-    """One used fan-out and one pipeline row: the cells that share their option lists."""
+    """One used fan-out, one pipeline row and the (schedule, VPP) pairs of one layout: cells that share lists."""
 
     used: tuple[int, ...]
     pp_row: tuple[int, ...]
+    pipelines: tuple[tuple[int, int], ...]
 
     @property
     def pp(self) -> int:
@@ -44,6 +59,43 @@ class Group:
         return tuple(size // cut for size, cut in zip(self.used, self.pp_row, strict=True))
 
 
+def layout_class(schedule: int) -> str:
+    """Schedules that put the same layers on a stage."""
+    if schedule in TWO_CHUNK_SCHEDULES:
+        return "folded"
+    return "mirrored" if schedule == Schedule.DUALPIPE else "straight"
+
+
+def groups_at(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...]) -> list[Group]:
+    """The groups of one pipeline row, one per layout of layers."""
+    by_layout: dict[str, list[tuple[int, int]]] = {}
+    for schedule, vpp in problem.pipelines(int(np.prod(pp_row))):
+        by_layout.setdefault(layout_class(schedule), []).append((schedule, vpp))
+    return [Group(used, pp_row, tuple(pairs)) for pairs in by_layout.values()]
+
+
+@dataclass(frozen=True)
+class GridMemory:
+    """Bytes of one grid per kind of stage; they depend on sizes alone, so placements share an entry."""
+
+    entry: NDArray[np.intp]
+    """Entry of each option in the last dimension of the arrays."""
+    hbm: list[Num]
+    host: list[Num]
+
+    def take(self, index: NDArray[np.intp]) -> GridMemory:
+        """The same bytes for some of the options; entries that no option uses any more are dropped."""
+        used, entry = np.unique(self.entry[index], return_inverse=True)
+        hbm, host = (
+            [np.asarray(v)[..., used] if np.ndim(v) else v for v in values] for values in (self.hbm, self.host)
+        )
+        return GridMemory(entry, hbm, host)
+
+
+def _entries(values: Num, used: NDArray[np.intp]) -> Num:
+    return np.asarray(values)[..., used] if np.ndim(values) and np.shape(values)[-1] > 1 else values
+
+
 @dataclass(frozen=True)
 class GridTable:
     """One grid's options in one group: sums, memory and the mask of those its own relations allow."""
@@ -52,8 +104,7 @@ class GridTable:
     allowed: Mask
     sums: dict[frozenset[str], list[StageSum]]
     """Sums per set of communication classes that is asked for."""
-    memory: list[Num]
-    host: list[Num]
+    memory: GridMemory
 
 
 @dataclass(frozen=True)
@@ -63,6 +114,8 @@ class Tables:
     group: Group
     dp: NDArray[np.int64]
     """DP sizes of the group's cells."""
+    products: NDArray[np.int64]
+    """Values of DP x microbatch, the first dimension of the expert tables."""
     cell: CellView
     """The cell with the dp dimension."""
     allowed: Mask
@@ -83,7 +136,7 @@ def _axis(values: object, position: int) -> NDArray[np.int64]:
 
 def cell_view(problem: Problem, group: Group, dp: NDArray[np.int64], **chosen: tuple[int, ...]) -> CellView:
     """A cell view whose variant axes hold all candidates, or those chosen by name."""
-    values = {**problem.candidates, "pipeline": problem.pipelines(group.pp), **chosen}
+    values = {**problem.candidates, "pipeline": group.pipelines, **chosen}
     pipelines = np.array(values["pipeline"], dtype=np.int64).reshape(-1, 2)
     return CellView(
         facts=problem.facts,
@@ -130,15 +183,34 @@ def _allowed(problem: Problem, side: str, view: object, shape: tuple[int, ...]) 
     return mask
 
 
-def _grid_table(options: Options, allowed: Mask, side: Side, cell: CellView, asked: list[frozenset[str]]) -> GridTable:
-    kinds = range(len(cell.kinds))
-    return GridTable(
-        options=options,
-        allowed=allowed,
-        sums={classes: sums(side, cell, classes) for classes in asked},
-        memory=[side.memory_bytes(kind) for kind in kinds],
-        host=[side.host[kind] if side.host else 0.0 for kind in kinds],
-    )
+def expert_cell(problem: Problem, group: Group, products: NDArray[np.int64]) -> CellView:
+    """The cell as the expert grid sees it: DP x microbatch in the place of DP."""
+    return cell_view(problem, group, _axis(products, 0), micro_batch=(1,))
+
+
+def _memory(problem: Problem, group: Group, options: Options, which: str, products: NDArray[np.int64]) -> GridMemory:
+    """The bytes of every distinct size of a grid."""
+    keys = np.column_stack([*options.sizes, options.choice]) if which == "expert" else np.column_stack(options.sizes)
+    _, first, entry = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    distinct = options.take(first)
+    if which == "attention":
+        a_view = attention_view(cell_view(problem, group, _axis(distinct.sizes[2], -1)), distinct)
+        kinds, parts, host = a_view.cell.kinds, attention_memory(a_view), attention_host(a_view)
+    else:
+        e_view = expert_view(expert_cell(problem, group, products), distinct)
+        kinds, parts, host = e_view.cell.kinds, expert_memory(e_view), expert_host(e_view)
+    side = Side(parts=[], memory=parts)
+    hbm = [side.memory_bytes(kind) for kind in range(len(kinds))]
+    return GridMemory(entry.reshape(-1), hbm, host or [0.0 for _ in kinds])
+
+
+def _can_fit(problem: Problem, memory: GridMemory) -> NDArray[np.intp]:
+    """Options that some variant fits into HBM on its own; the others cannot be part of any feasible mapping."""
+    if not any(relation.name == "hbm" for relation in problem.relations):
+        return np.arange(len(memory.entry))
+    limit = usable_hbm_bytes(problem.facts)
+    fits = np.logical_and.reduce([np.asarray(v).reshape(-1, np.shape(v)[-1]).min(axis=0) <= limit for v in memory.hbm])
+    return np.flatnonzero(fits[memory.entry])
 
 
 def class_sets(problem: Problem) -> list[frozenset[str]]:
@@ -158,48 +230,92 @@ def grids(problem: Problem, group: Group) -> tuple[Options, Options]:
     return attention, expert
 
 
-def tabulate(problem: Problem, group: Group, *, prune: bool) -> Tables | None:
-    """The tables of a group, or None when no cell or no option of a grid is allowed.
+def tabulate(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], *, prune: bool) -> Iterator[Tables]:
+    """The tables of every group of a pipeline row in which some cell and some option of each grid is allowed.
 
     `prune` keeps, of options that differ only in placement, those that no other one beats everywhere.
     """
-    if not problem.pipelines(group.pp):
-        return None
-    attention, expert = grids(problem, group)
-    attention = _legal(problem, "attention", group, attention)
-    expert = _legal(problem, "expert", group, expert)
-    feeds = np.isin(attention.sizes[2], problem.data_parallel)
-    attention = attention.take(np.flatnonzero(feeds))
-    dp = np.unique(attention.sizes[2])
+    groups = groups_at(problem, used, pp_row)
+    if not groups:
+        return
+    attention, expert = grids(problem, groups[0])
+    attention = _legal(problem, "attention", groups[0], attention)
+    expert = _legal(problem, "expert", groups[0], expert)
+    attention = attention.take(np.flatnonzero(np.isin(attention.sizes[2], problem.data_parallel)))
     if not len(attention) or not len(expert):
-        return None
-    cell = cell_view(problem, group, _axis(dp, 0))
-    shape = np.broadcast_shapes(*(np.shape(v) for v in (cell.dp, cell.micro_batch, cell.vpp, cell.recompute)))
-    shape = np.broadcast_shapes(shape, cell.zero.shape, cell.offload.shape)
-    allowed = np.broadcast_to(_allowed(problem, "cell", cell, shape), shape)
-    if not allowed.any():
-        return None
-    if prune:
-        from mapsearch.solver.dominance import undominated
+        return
+    dp = np.unique(attention.sizes[2])
+    lists: tuple[Options, Options] | None = None if prune else (attention, expert)
+    for group in groups:
+        allowed = _cells_allowed(problem, cell_view(problem, group, _axis(dp, 0)))
+        if not allowed.any():
+            continue
+        if lists is None:
+            from mapsearch.solver.dominance import undominated
 
-        attention = attention.take(undominated(problem, group, attention, "attention"))
-        expert = expert.take(undominated(problem, group, expert, "expert"))
+            lists = tuple(  # type: ignore[assignment]
+                options.take(undominated(problem, groups, options, which))
+                for which, options in (("attention", attention), ("expert", expert))
+            )
+        found = _tables(problem, group, dp, allowed, *lists)  # type: ignore[misc]
+        if found is not None:
+            yield found
+
+
+def _tables(
+    problem: Problem,
+    group: Group,
+    dp: NDArray[np.int64],
+    allowed: Mask,
+    attention: Options,
+    expert: Options,
+) -> Tables | None:
+    batches = np.array(problem.candidates["micro_batch"])
+    products = np.unique(np.outer(dp, batches))
+    fitting = []
+    for which, options in (("attention", attention), ("expert", expert)):
+        memory = _memory(problem, group, options, which, products)
+        keep = _can_fit(problem, memory)
+        if not len(keep):
+            return None
+        fitting.append((options.take(keep), memory.take(keep)))
+    return _timed_tables(problem, group, dp, products, allowed, fitting[0], fitting[1])
+
+
+def _cells_allowed(problem: Problem, cell: CellView) -> Mask:
+    axes = (cell.dp, cell.micro_batch, cell.vpp, cell.recompute, cell.zero, cell.offload)
+    shape = np.broadcast_shapes(*(np.shape(axis) for axis in axes))
+    return np.broadcast_to(_allowed(problem, "cell", cell, shape), shape)
+
+
+def _timed_tables(
+    problem: Problem,
+    group: Group,
+    dp: NDArray[np.int64],
+    products: NDArray[np.int64],
+    allowed: Mask,
+    attention: tuple[Options, GridMemory],
+    expert: tuple[Options, GridMemory],
+) -> Tables:
+    """Times of the options that are left, and the tables as a whole."""
+    cell = cell_view(problem, group, _axis(dp, 0))
+    a_cell = cell_view(problem, group, _axis(attention[0].sizes[2], -1))
+    e_cell = expert_cell(problem, group, products)
+    a_view, e_view = attention_view(a_cell, attention[0]), expert_view(e_cell, expert[0])
+    a_side, e_side, c_side = attention_times(a_view), expert_times(e_view), cell_side(cell)
     asked = class_sets(problem)
-    own_dp = cell_view(problem, group, _axis(attention.sizes[2], -1))
-    view, e_view = attention_view(own_dp, attention), expert_view(cell, expert)
-    a_side, e_side, c_side = attention_side(view), expert_side(e_view), cell_side(cell)
-    coupled = bool(a_side.under_compute or e_side.under_compute)
+    a_allowed = _allowed(problem, "attention", a_view, np.shape(a_view.tp))
+    e_allowed = _allowed(problem, "expert", e_view, np.shape(e_view.ep))
     return Tables(
         group=group,
         dp=dp,
+        products=products,
         cell=cell,
         allowed=allowed,
-        attention=_grid_table(
-            attention, _allowed(problem, "attention", view, np.shape(view.tp)), a_side, own_dp, asked
-        ),
-        expert=_grid_table(expert, _allowed(problem, "expert", e_view, np.shape(e_view.ep)), e_side, cell, asked),
+        attention=GridTable(attention[0], a_allowed, {c: sums(a_side, a_cell, c) for c in asked}, attention[1]),
+        expert=GridTable(expert[0], e_allowed, {c: sums(e_side, e_cell, c) for c in asked}, expert[1]),
         own={classes: sums(c_side, cell, classes) for classes in asked},
-        timing=timing(cell, coupled),
+        timing=timing(cell, coupled=bool(a_side.under_compute or e_side.under_compute)),
     )
 
 
@@ -207,7 +323,7 @@ def _legal(problem: Problem, side: str, group: Group, options: Options) -> Optio
     """Options that some variant of the group allows: most are cut here, before anything is costed."""
     dp = _axis(options.sizes[2], -1) if side == "attention" else _axis([1], 0)
     first = {name: problem.candidates[name][:1] for name in ("micro_batch", "recompute", "zero", "offload")}
-    cell = cell_view(problem, group, dp, pipeline=problem.pipelines(group.pp)[:1], **first)
+    cell = cell_view(problem, group, dp, pipeline=group.pipelines[:1], **first)
     view = attention_view(cell, options) if side == "attention" else expert_view(cell, options)
     mask = _allowed(problem, side, view, (1,) * (VARIANTS + 1) + (len(options),))
     return options.take(np.flatnonzero(mask.reshape(-1, len(options)).any(axis=0)))
