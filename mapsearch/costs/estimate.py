@@ -1,6 +1,7 @@
 """One mapping, costed by the functions that the search tabulates: time, memory and utilisation in parts.
 
-Contents: Point, point_of, Estimate, estimate, estimate_point.
+Contents: EveryStage, Point, point_of, layout_trouble, Estimate, estimate, estimate_point, peak_flops,
+layers_per_stage, breakdown_s, communication_s.
 """
 
 from __future__ import annotations
@@ -139,6 +140,15 @@ def point_of(mapping: Mapping, facts: Facts) -> Point:
         expert=ExpertView(cell, size["etp"], size["ep"], size["edp"], row["etp"], row["ep"], row["edp"], dispatcher),
         notes=notes,
     )
+
+
+def layout_trouble(point: Point) -> str:
+    """Why the mapping has no layout of layers on stages and so no estimate; empty when it has one."""
+    try:
+        layout(point.cell.pp, one(point.cell.schedule), model=point.facts.model, length=1.0)
+    except ValueError as problem:
+        return str(problem)
+    return ""
 
 
 @dataclass(frozen=True)

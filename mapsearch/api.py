@@ -1,0 +1,321 @@
+"""The Python API: `solve` ranks the fastest mappings with proof, `check` judges one mapping.
+
+Contents: solve, check.
+
+Inputs are names of built-in documents, paths, or typed objects. A user's mistake raises MapsearchError; that nothing
+fits is an answer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from mapsearch import documents
+from mapsearch.answer import Answer, Binding, CheckReport, Proof, RankedMapping, Space, Status
+from mapsearch.costs.estimate import layout_trouble, point_of
+from mapsearch.costs.views import Facts
+from mapsearch.errors import UsageError
+from mapsearch.inventories.base import load_inventory, validate
+from mapsearch.inventories.mapping import Mapping
+from mapsearch.inventories.model import Model
+from mapsearch.inventories.models import load_model
+from mapsearch.inventories.profile import Profile
+from mapsearch.inventories.profiles import load_profile, profile_for
+from mapsearch.inventories.run import Run
+from mapsearch.progress import Progress
+from mapsearch.solver.problem import Problem, problem_of
+from mapsearch.solver.provenance import Named, provenance_of
+from mapsearch.solver.ranking import mapping_of, margins, ranked_mapping
+from mapsearch.solver.search import Search, search
+from mapsearch.topologies import fabric_of, load_topology
+from mapsearch.topologies.fabric import Fabric
+from mapsearch.topologies.scale import scaled
+from mapsearch.topologies.spec import Topology
+
+Watch = Callable[[Progress], Any]
+
+
+def solve(
+    model: str | Model = "moe-5t",
+    run: str | Run = "long-context-128k",
+    topology: str | Topology | Fabric = "asic",
+    *,
+    profile: str | Profile | None = None,
+    devices: int | None = None,
+    top: int = 10,
+    backend: str = "auto",
+    time_limit: float | None = None,
+    require_proof: bool = False,
+    proof: str = "auto",
+    progress: Watch | None = None,
+) -> Answer:
+    """The `top` fastest mappings, ranked, with proof.
+
+    `devices` takes that many devices of the topology's kind; `profile` defaults to the one that names the device;
+    `backend` is auto, exhaustive, cpsat or milp, and `proof` auto or none. After `time_limit` seconds, or when
+    interrupted, the answer holds the best so far with its gap.
+    Raises MapsearchError (InputError, MissingFact, BackendMissing) for what the user can mend.
+    """
+    if top < 1:
+        raise UsageError(f"top is {top}; ask for at least 1 mapping", field="top")
+    if proof not in ("auto", "none"):
+        raise UsageError(f"proof is {proof!r}; accepted: auto or none", field="proof")
+    if require_proof and proof == "none":
+        raise UsageError("none and require-proof exclude each other; drop one of them", field="proof")
+    started = time.monotonic()
+    deadline = None if time_limit is None else started + time_limit
+    inputs = _read(model, run, topology, profile, devices)
+    problem = problem_of(inputs.facts)
+    prover = _prover(backend) if proof == "auto" else None
+    work = _Work(problem, top, deadline, progress)
+    work.timings["read"] = time.monotonic() - started
+    work.search()
+    work.prove(prover)
+    return work.answer(inputs)
+
+
+def check(
+    mapping: str | Mapping | RankedMapping,
+    *,
+    model: str | Model = "moe-5t",
+    run: str | Run = "long-context-128k",
+    topology: str | Topology | Fabric = "asic",
+    profile: str | Profile | None = None,
+    devices: int | None = None,
+) -> CheckReport:
+    """One mapping: every relation with its margin, and the estimate when the mapping can be evaluated at all.
+
+    Raises MapsearchError when an input cannot be read or the mapping does not fit the cluster's levels.
+    """
+    inputs = _read(model, run, topology, profile, devices)
+    problem = problem_of(inputs.facts)
+    point = point_of(_mapping(mapping), inputs.facts)
+    notes = [*inputs.notes, *point.notes]
+    trouble = layout_trouble(point)
+    if trouble:
+        notes.append(f"the mapping cannot be estimated: {trouble}; relations of memory and time are left out")
+        judged, found = None, margins(point, problem.relations, sides=("cell", "attention", "expert"))
+    else:
+        judged = ranked_mapping(1, point, problem.relations)
+        found = judged.margins
+    return CheckReport(
+        feasible=judged is not None and all(margin.margin >= 0.0 for margin in found),
+        mapping=judged,
+        margins=found,
+        provenance=provenance_of(inputs.named),
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    facts: Facts
+    named: list[Named]
+    notes: list[str]
+
+
+def _read(
+    model: str | Model,
+    run: str | Run,
+    topology: str | Topology | Fabric,
+    profile: str | Profile | None,
+    devices: int | None,
+) -> _Inputs:
+    """Inputs by name, path or object as facts."""
+    the_model = load_model(model) if isinstance(model, str) else model
+    the_run = load_inventory(Run, run) if isinstance(run, str) else run
+    spec = load_topology(topology) if isinstance(topology, str) else topology
+    notes = []
+    if devices is not None:
+        if isinstance(spec, Fabric):
+            raise UsageError("a fabric has the devices it has; give a topology to scale", field="devices")
+        scaled_spec = scaled(spec, devices)
+        if scaled_spec is not spec:
+            notes.append(f"{spec.name} is scaled to {devices:,} devices")
+        spec = scaled_spec
+    fabric = spec if isinstance(spec, Fabric) else fabric_of(spec)
+    the_profile = load_profile(profile) if isinstance(profile, str) else profile or profile_for(fabric)
+    named = [
+        Named("topology", _shown(topology), spec),
+        Named("run", _shown(run), the_run),
+        Named("profile", _shown(profile or the_profile), the_profile),
+        Named("model", _shown(model), the_model),
+    ]
+    return _Inputs(Facts(the_model, the_run, fabric, the_profile), named, [*notes, *fabric.notes])
+
+
+def _shown(given: Any) -> str:
+    return given if isinstance(given, str) else str(given.name)
+
+
+def _mapping(given: str | Mapping | RankedMapping) -> Mapping:
+    if isinstance(given, Mapping):
+        return given
+    if isinstance(given, RankedMapping):
+        data: Any = {**given.sizes, **given.choices, "placement": given.placement}
+        return validate(Mapping, data, file=f"mapping {given.rank}")
+    return validate(Mapping, documents.load(given), file=given)
+
+
+def _optional(module: str, name: str) -> Any:
+    """A function of a module that may not be installed, or None."""
+    try:
+        there = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        return None
+    return getattr(importlib.import_module(module), name, None) if there else None
+
+
+def _prover(backend: str) -> Callable[..., Proof] | None:
+    """The function that proves a search with this backend. Raises BackendMissing, UsageError."""
+    choose = _optional("mapsearch.solver.backends", "choose")
+    prove = _optional("mapsearch.solver.proof", "prove")
+    if choose is None or prove is None:
+        return None
+    choose(backend)
+    return lambda problem, found, deadline: prove(problem, found, backend, deadline)
+
+
+@dataclass
+class _Work:
+    """One solve as it goes: phases, their wall times, and whether the user stopped it."""
+
+    problem: Problem
+    top: int
+    deadline: float | None
+    watch: Watch | None
+    found: Search | None = None
+    proofs: list[Proof] = field(default_factory=list)
+    interrupted: bool = False
+    timings: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def phase(self, name: str) -> Any:
+        """Times a phase; an interrupt ends it and is remembered."""
+        started = time.monotonic()
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupted = True
+        finally:
+            self.timings[name] = time.monotonic() - started
+
+    def search(self) -> None:
+        """Find the fastest mappings."""
+        with self.phase("search"):
+            self.found = search(self.problem, self.top, deadline=self.deadline, report=self.watch)
+            self.interrupted = bool(getattr(self.found, "interrupted", False))
+
+    def prove(self, prover: Callable[..., Proof] | None) -> None:
+        """Prove what the search found, when it went through the whole space."""
+        if prover is None or self.found is None or self.interrupted or not self.found.complete:
+            return
+        with self.phase("proof"):
+            self.tell("proof")
+            self.proofs.append(prover(self.problem, self.found, self.deadline))
+
+    def tell(self, phase: str) -> None:
+        """Report the beginning of a phase."""
+        if self.watch is not None and self.found is not None:
+            best = self.found.top[0].step_time_s if self.found.top else None
+            self.watch(Progress(phase, 0, 0, best, None))
+
+    def bindings(self) -> list[tuple[Binding | None, str]]:
+        """What binds each mapping, and what to relax."""
+        explain = _optional("mapsearch.solver.explain.binding", "bindings")
+        nothing: list[tuple[Binding | None, str]] = [(None, "")] * len(self.found.top if self.found else [])
+        if explain is None or self.interrupted or not nothing:
+            return nothing
+        with self.phase("bindings"):
+            self.tell("bindings")
+            return list(explain(self.problem, self.found))
+        return nothing
+
+    def ranked(self) -> list[RankedMapping]:
+        """The found mappings, estimated and explained."""
+        if self.found is None:
+            return []
+        bindings, started = self.bindings(), time.monotonic()
+        points = [point_of(mapping_of(candidate), self.problem.facts) for candidate in self.found.top]
+        ranking = [
+            ranked_mapping(rank, point, self.problem.relations, binding=binding, binding_note=note)
+            for rank, (point, (binding, note)) in enumerate(zip(points, bindings, strict=True), start=1)
+        ]
+        self.timings["estimates"] = time.monotonic() - started
+        return ranking
+
+    def conflict(self) -> dict[str, Any]:
+        """Why nothing fits, and the least changes that make something fit."""
+        explain = _optional("mapsearch.solver.explain.conflict", "explain_infeasible")
+        if explain is None:
+            return {}
+        with self.phase("conflict"):
+            self.tell("conflict")
+            conflicts, relaxations, rejections, notes = explain(self.problem)
+            self.notes += notes
+            return {"conflicts": conflicts, "relaxations": relaxations, "rejections": rejections}
+        return {}
+
+    def status(self, mappings: list[RankedMapping]) -> Status:
+        """What is known: see docs/reference/answer.md."""
+        complete = self.found is not None and self.found.complete and not self.interrupted
+        if not mappings:
+            return "infeasible" if complete else "unknown"
+        proven = any(proof.status == "proven" for proof in self.proofs)
+        disagrees = any(proof.status == "disagrees" for proof in self.proofs)
+        return "optimal" if complete and proven and not disagrees else "feasible"
+
+    def answer(self, inputs: _Inputs) -> Answer:
+        """The answer, whatever phase was reached."""
+        mappings = self.ranked()
+        status = self.status(mappings)
+        why = self.conflict() if status == "infeasible" else {}
+        best = mappings[0].step_time_s if mappings else None
+        bound = self.bound_s(best)
+        notes = [*inputs.notes, *self.notes, *self.remarks(mappings, inputs.facts.fabric)]
+        found = self.found
+        return Answer(
+            status=status,
+            bound_s=bound,
+            gap=None if best is None or bound is None else max(0.0, (best - bound) / best),
+            space=Space(
+                mappings=found.mappings if found else 0,
+                cells=found.cells if found else 0,
+                pairs_evaluated=found.pairs if found else 0,
+                grid_options=found.grid_options if found else 0,
+            ),
+            proofs=self.proofs,
+            provenance=provenance_of(inputs.named),
+            mappings=mappings,
+            notes=notes,
+            interrupted=self.interrupted,
+            timings_s=self.timings,
+            **why,
+        )
+
+    def bound_s(self, best: float | None) -> float | None:
+        """Lower bound of the best step time; the best itself when the search went through the whole space."""
+        if self.found is None or not math.isfinite(self.found.bound_s):
+            return None
+        return self.found.bound_s if best is None else min(self.found.bound_s, best)
+
+    def remarks(self, mappings: list[RankedMapping], fabric: Fabric) -> list[str]:
+        """What a reader should know about the search and its first mapping."""
+        notes = []
+        if self.interrupted:
+            notes.append("interrupted: these are the best mappings so far" if mappings else "interrupted")
+        elif self.found is not None and not self.found.complete:
+            notes.append("the time limit ended the search before it went through the whole space")
+        if mappings and mappings[0].devices < fabric.devices:
+            notes.append(f"the fastest mapping uses {mappings[0].devices:,} of {fabric.devices:,} devices")
+        if self.found is not None and 0 < len(mappings) < self.top and self.found.complete and not self.interrupted:
+            notes.append(f"only {len(mappings)} mappings satisfy every relation")
+        return notes

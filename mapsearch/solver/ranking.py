@@ -1,0 +1,110 @@
+"""From what a search found to what is shown: mapping inventories, every relation's margin, the estimate.
+
+Contents: KEY, mapping_of, pair_view, margins, ranked_mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from mapsearch.answer import Binding, Margin, RankedMapping
+from mapsearch.axes import CHOICES, SIZES, WORDS, written
+from mapsearch.constraints.capacity import usable_hbm_bytes
+from mapsearch.constraints.views import PairView
+from mapsearch.costs.estimate import Point, estimate_point, number
+from mapsearch.costs.placement import placement_of
+from mapsearch.inventories.mapping import Mapping
+from mapsearch.relation import Relation, Side
+from mapsearch.solver.search import Candidate
+
+VARIANT = ("micro_batch", "schedule", "vpp", "recompute", "zero", "offload")
+KEY = (*SIZES, *VARIANT, "cp_kind", "dispatcher")
+"""Axes in the order of a candidate's key."""
+
+
+def mapping_of(candidate: Candidate) -> Mapping:
+    """The mapping inventory of a candidate, placement included."""
+    cell = candidate.cell
+    tables = cell.tables
+    values = dict(zip(KEY, candidate.key, strict=True))
+    attention = cell.attention.positions[candidate.attention]
+    expert = cell.expert.positions[candidate.expert]
+    rows = {"pp": tables.group.pp_row}
+    for axis, row in zip(("tp", "cp", "dp"), tables.attention.options.rows, strict=True):
+        rows[axis] = tuple(int(cut) for cut in row[attention])
+    for axis, row in zip(("etp", "ep", "edp"), tables.expert.options.rows, strict=True):
+        rows[axis] = tuple(int(cut) for cut in row[expert])
+    named = {axis: written(axis, code) for axis, code in values.items()}
+    return Mapping.model_validate({**named, "placement": placement_of(rows, tables.cell.facts.fabric)})
+
+
+def pair_view(point: Point) -> PairView:
+    """One mapping as the relations of both grids together see it."""
+    return PairView(
+        cell=point.cell,
+        step_time_s=point.step_time_s(),
+        memory=point.kind_memory_bytes,
+        host_bytes=point.host_bytes,
+        without=point.step_time_s,
+    )
+
+
+def _margin(relation: Relation, view: Any) -> Margin:
+    demand, limit = number(relation.demand(view)), number(relation.limit(view))
+    return Margin(
+        relation=relation.name,
+        demand=demand,
+        limit=limit,
+        unit=relation.unit,
+        margin=limit - demand,
+        origin=relation.origin,
+        reason=relation.sentence(view, demand, limit),
+    )
+
+
+def margins(point: Point, relations: Iterable[Relation], sides: Iterable[Side] | None = None) -> list[Margin]:
+    """Every relation on one mapping, in the given order; `sides` leaves out those that need more."""
+    views = {"cell": point.cell, "attention": point.attention, "expert": point.expert}
+    wanted = {"cell", "attention", "expert", "pair"} if sides is None else set(sides)
+    if "pair" in wanted:
+        views["pair"] = pair_view(point)
+    return [_margin(relation, views[relation.side]) for relation in relations if relation.side in wanted]
+
+
+def ranked_mapping(
+    rank: int,
+    point: Point,
+    relations: Iterable[Relation],
+    *,
+    binding: Binding | None = None,
+    binding_note: str = "",
+) -> RankedMapping:
+    """One mapping with everything that was estimated about it."""
+    mapping, told = point.mapping, estimate_point(point)
+    numbers = (*SIZES, *(axis for axis in CHOICES if axis not in WORDS))
+    return RankedMapping(
+        rank=rank,
+        sizes={axis: getattr(mapping, axis) for axis in numbers},
+        choices={axis: str(written(axis, getattr(mapping, axis))) for axis in CHOICES if axis in WORDS},
+        placement=placement_of(point.rows, point.facts.fabric),
+        devices=told.devices,
+        microbatches=told.microbatches,
+        layers_per_stage=told.layers_per_stage,
+        step_time_s=told.step_time_s,
+        tokens_per_s=told.tokens_per_s,
+        mfu=told.mfu,
+        hfu=told.hfu,
+        breakdown_s=told.breakdown_s,
+        communication_s=told.communication_s,
+        exposed_s=told.exposed_s,
+        exposed_fraction=told.exposed_fraction,
+        peak_memory_bytes=told.peak_memory_bytes,
+        memory_limit_bytes=usable_hbm_bytes(point.facts),
+        worst_stage=told.worst_stage,
+        memory_bytes=told.memory_bytes,
+        memory_by_stage_bytes=told.memory_by_stage_bytes,
+        margins=margins(point, relations),
+        binding=binding,
+        binding_note=binding_note,
+    )
