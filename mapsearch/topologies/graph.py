@@ -102,7 +102,8 @@ class _Builder:
 
     def _unit(self, tier: int, name: str) -> _Unit:
         if tier == 0:
-            self._node(name, "device", unit=name.rpartition("/")[0])
+            place = name.rpartition("/")[0]
+            self._node(name, "device", unit=f"{self.levels[-1].name}/{place}" if place else self.levels[-1].name)
             return _Unit(ports=[name], devices=[name])
         level = self.levels[tier - 1]
         word = unit_words([spec.name for spec in self.levels])[len(self.levels) - tier]

@@ -6,7 +6,7 @@ Contents: derived_levels, fabric_of_graph.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import networkx as nx
@@ -31,8 +31,9 @@ NAMED = 4
 def fabric_of_graph(topology: Topology) -> Fabric:
     """The fabric of a topology whose levels are derived from its graph (either form). Raises InputError."""
     graph = graph_of(topology)
+    down = [item for item in topology.down if isinstance(item, str)]
     try:
-        levels, notes = derived_levels(graph, topology.level_names)
+        levels, notes = derived_levels(graph, topology.level_names, down)
     except InputError as problem:
         raise problem.within(topology.name) from None
     levels = _with_domain(levels, topology.high_bandwidth)
@@ -56,8 +57,12 @@ def _with_domain(levels: list[Level], least: float | None) -> list[Level]:
     return result
 
 
-def derived_levels(graph: nx.Graph[str], names: list[str] | None = None) -> tuple[list[Level], list[str]]:
+def derived_levels(
+    graph: nx.Graph[str], names: list[str] | None = None, down: Sequence[str] = ()
+) -> tuple[list[Level], list[str]]:
     """Levels of a graph, innermost first, and notes on what is left out or approximated.
+
+    `down`: what was taken out of the graph before, to be named with the rest.
 
     Raises InputError when the graph has fewer than two devices or nothing regular in it.
     """
@@ -79,7 +84,7 @@ def derived_levels(graph: nx.Graph[str], names: list[str] | None = None) -> tupl
             level, remarks = _level(grouping, tiers[tier - 1], fan_out, named[tier - 1], _inside(grouping, lost))
             levels.append(level)
             notes += remarks
-    return levels, [*notes, *_left_out(grouping, core, lost, cut_off)]
+    return levels, [*notes, *_left_out(grouping, core, lost, [*down, *cut_off])]
 
 
 def _without_hosts(graph: nx.Graph[str]) -> nx.Graph[str]:
@@ -210,13 +215,17 @@ def _names(grouping: Grouping, given: list[str] | None) -> list[str]:
     return names[:count] if len(set(names[:count])) == count else [f"tier{tier}" for tier in range(1, count + 1)]
 
 
-def _left_out(grouping: Grouping, core: Core, lost: set[int], cut_off: list[str]) -> list[str]:
-    built = sum(unit.tier == 0 for unit in grouping.units) + len(cut_off)
-    if built == core.devices:
+def _left_out(grouping: Grouping, core: Core, lost: set[int], gone: list[str]) -> list[str]:
+    """`gone`: devices that are not in the grouping at all, and other nodes that are down."""
+    present = len(grouping.tiers[0])
+    if present == core.devices and not gone:
         return []
-    labels = [*(_label(grouping, number) for number in sorted(lost)), *cut_off]
-    spare = sum(count > 0 for count in core.spare)
+    labels = [*gone, *(_label(grouping, number) for number in sorted(lost))]
     shown = ", ".join(labels[:NAMED]) + (f" and {len(labels) - NAMED:,} more" if len(labels) > NAMED else "")
-    parts = " and ".join(part for part in (shown, "the last units of those that have more" if spare else "") if part)
+    spare = "the last units of those that have more" if any(core.spare) else ""
+    parts = " and ".join(part for part in (shown, spare) if part)
     shape = " x ".join(str(size) for size in reversed(core.fan_outs))
-    return [f"uses {core.devices:,} of {built:,} devices as {shape} so that fan-outs are equal; left out: {parts}"]
+    return [
+        f"uses {core.devices:,} of {present:,} devices that work and are joined, as {shape} so that fan-outs are "
+        f"equal; left out: {parts}"
+    ]

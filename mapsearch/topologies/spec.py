@@ -92,7 +92,10 @@ class NodeSpec(Record):
     id: str = Field(min_length=1)
     type: NodeType = "device"
     unit: str = ""
-    """Where a device sits, outermost first (`rack0/board3`), when the links alone do not tell the tiers."""
+    """Where a device sits, outermost first (`rack0/board3`), when the links alone do not tell the tiers.
+
+    A first part that all devices share (`pod/rack0/board3`) says that the outermost tier is one, too.
+    """
     in_network_reduction: bool = False
 
 

@@ -137,7 +137,7 @@ def test_what_is_cut_off_is_left_out():
     graph.remove_edge("leaf3", "spine0")
     shown, notes = levels_of(graph)
     assert [size for _, size, _, _ in shown] == [2, 3]
-    assert "6 of 8" in notes[-1] and "g3.0, g3.1" in notes[-1]
+    assert "6 of 6" in notes[-1] and "g3.0, g3.1" in notes[-1]
 
 
 def test_rings_of_different_size_have_no_core_of_part_rings():
