@@ -89,7 +89,8 @@ PAGES = {
         "mapsearch.topologies.spec",
         "Topology",
         "A cluster as built: `mapsearch solve --topology FILE`, as levels (tiers, innermost first) or as an explicit "
-        "graph of nodes and links. Bandwidths are per device and one way unless `direction: both` stands beside them.",
+        "graph of nodes and links. Bandwidths are per device and one way unless `direction: both` stands beside them. "
+        "Both forms by example, and how levels are derived: [From cables to levels](../explanation/topology.md).",
         "",
     ),
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -74,17 +75,25 @@ def parse(value: object, dimension: Dimension) -> float:
         raise ValueError(f"{text} has no unit; {hint}")
     if match is None:
         raise ValueError(f"{text!r} is not {dimension.name}; {hint}")
-    number, unit = float(match.group(1).replace("_", "")), match.group(2) or ""
+    number, unit = match.group(1).replace("_", ""), match.group(2) or ""
     if not unit:
         raise ValueError(f"{text!r} has no unit; {hint}")
     if unit not in dimension.factors:
         raise ValueError(f"{text!r} has the unit {unit!r}, which is not one of {dimension.name}; {hint}")
-    result = number * dimension.factors[unit]
+    result = _product(number, dimension.factors[unit])
     if not math.isfinite(result):
         raise ValueError(f"{text!r} is not a finite number; {hint}")
     if result < 0:
         raise ValueError(f"{text!r} is negative; {hint}")
     return result
+
+
+def _product(number: str, factor: float) -> float:
+    """A decimal number times a factor, rounded once: `10 us` is 1e-05, not 9.999999999999999e-06."""
+    plain = float(number)
+    if plain == 0.0 or not math.isfinite(plain):
+        return plain
+    return float(Decimal(number) * Decimal(repr(factor)))
 
 
 def render(value: float, dimension: Dimension) -> str:
@@ -100,7 +109,7 @@ def render(value: float, dimension: Dimension) -> str:
         scaled = value / dimension.factors[unit]
         for digits in range(1, 18):
             text = f"{scaled:.{digits}g}"
-            if "e" not in text and float(text) * dimension.factors[unit] == value:
+            if "e" not in text and _product(text, dimension.factors[unit]) == value:
                 return f"{text} {unit}"
     return f"{value!r} {preferred[-1]}"
 

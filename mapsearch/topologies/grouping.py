@@ -44,6 +44,8 @@ class Grouping:
     """All units, and which of them each node belongs to at present."""
 
     graph: nx.Graph[str]
+    links: list[tuple[str, str, float]]
+    """Both ends and bytes/s of every link, read off the graph once."""
     units: list[Unit] = field(default_factory=list)
     unit_of: dict[str, int] = field(default_factory=dict)
     tiers: list[list[int]] = field(default_factory=list)
@@ -68,7 +70,7 @@ class _Links:
 
 def grouped(graph: nx.Graph[str]) -> Grouping:
     """Units of a connected graph up to the whole cluster. Raises InputError when given units do not hang together."""
-    grouping = Grouping(graph)
+    grouping = Grouping(graph, list(link_rates(graph)))
     for node in nodes_of_type(graph, "device"):
         grouping.unit_of[node] = len(grouping.units)
         grouping.units.append(Unit(0, 1, [node]))
@@ -88,7 +90,7 @@ def _links(grouping: Grouping) -> _Links:
     unit_of = grouping.unit_of
     direct: dict[tuple[int, int], float] = defaultdict(float)
     into: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    for a, b, rate in link_rates(grouping.graph):
+    for a, b, rate in grouping.links:
         first, second = unit_of.get(a), unit_of.get(b)
         if first is not None and second is not None:
             if first != second:

@@ -28,9 +28,11 @@ class DeviceSpec(Record):
     """What one device is; all devices of a topology are alike."""
 
     name: str = Field(min_length=1)
+    """A known part in it (`H100`, `GB200`, `TPU-v5p`) turns on the checks against its datasheet."""
     hbm: Bytes = Field(gt=0)
     """Memory of one device."""
     hbm_bandwidth: BytesPerSecond = Field(gt=0)
+    """Of one device's memory."""
     peak: dict[str, Annotated[FlopsPerSecond, Field(gt=0)]] = Field(min_length=1)
     """Dense peak rate by number format, such as `bf16` and `fp8`; not the rate with sparsity."""
     host_memory: Bytes = 0.0
@@ -55,12 +57,15 @@ class LevelSpec(Record):
     """One tier of the levels form."""
 
     name: str = Field(min_length=1, pattern=r"^[^/\s]+$")
+    """What one unit of this tier is called: `board`, `rack`; no blanks or slashes."""
     kind: LevelKind = "switch"
+    """How the units inside are joined."""
     size: int = Field(gt=0, le=2**24)
     """Units of the tier inside (devices, for the innermost) in one unit of this tier."""
     bandwidth: BytesPerSecond = Field(gt=0)
     """Per device, for traffic that crosses this tier; over all links of the device in a mesh, ring or torus."""
     direction: Direction = "one_way"
+    """`both` when the bandwidth counts both ways; it is then halved."""
     latency: Seconds
     """From device to device across this tier; to the next neighbour in a ring or torus."""
     high_bandwidth: bool = False
@@ -68,6 +73,7 @@ class LevelSpec(Record):
     dims: list[Annotated[int, Field(gt=0)]] = Field(default_factory=list)
     """Sizes of the axes of a torus."""
     in_network_reduction: bool = False
+    """The switches add up all-reduces themselves (NVLink SHARP)."""
 
     @model_validator(mode="after")
     def _dims_fit(self) -> LevelSpec:
@@ -90,26 +96,33 @@ class NodeSpec(Record):
     """A node of the explicit form."""
 
     id: str = Field(min_length=1)
+    """Its name, by which links call it."""
     type: NodeType = "device"
+    """Hosts carry no traffic between devices; switches and NICs do."""
     unit: str = ""
     """Where a device sits, outermost first (`rack0/board3`), when the links alone do not tell the tiers.
 
     A first part that all devices share (`pod/rack0/board3`) says that the outermost tier is one, too.
     """
     in_network_reduction: bool = False
+    """This switch adds up all-reduces itself."""
 
 
 class LinkSpec(Record):
     """A full-duplex link of the explicit form."""
 
     a: str
+    """The node at one end."""
     b: str
+    """The node at the other end."""
     bandwidth: BytesPerSecond = Field(gt=0)
-    """Of the whole link, one way."""
+    """Of one link, one way."""
     direction: Direction = "one_way"
+    """`both` when the bandwidth counts both ways; it is then halved."""
     latency: Seconds = 0.0
+    """Of this hop; latencies add up along a path."""
     count: int = Field(default=1, ge=1, le=1024)
-    """Parallel links alike."""
+    """Parallel links alike; a pair that is listed twice adds up as well."""
 
     @property
     def bytes_per_s(self) -> float:
@@ -121,7 +134,9 @@ class LinkName(Record):
     """A link named by its ends."""
 
     a: str
+    """The node at one end."""
     b: str
+    """The node at the other end."""
 
 
 class Topology(Inventory):
@@ -129,13 +144,17 @@ class Topology(Inventory):
 
     kind: ClassVar[str] = "topology"
     name: str = Field(min_length=1)
+    """Shown in answers."""
     device: DeviceSpec
+    """What every device is."""
     all_to_all: Literal["variable", "fixed"] = "variable"
     """`fixed` when the communication library offers only whole-group all-to-all of one size for all."""
     levels: list[LevelSpec] = Field(default_factory=list)
     """Tiers, innermost first."""
     nodes: list[NodeSpec] = Field(default_factory=list)
+    """Explicit form: devices, switches, NICs, hosts."""
     links: list[LinkSpec] = Field(default_factory=list)
+    """Explicit form: full-duplex links between nodes."""
     level_names: list[str] = Field(default_factory=list)
     """Explicit form: names for the derived tiers, innermost first."""
     high_bandwidth: BytesPerSecond | None = None

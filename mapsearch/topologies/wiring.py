@@ -14,7 +14,6 @@ from typing import Any
 import networkx as nx
 
 from mapsearch.topologies.fabric import LevelKind
-from mapsearch.topologies.graph import link_rates
 from mapsearch.topologies.grouping import SAME_CLASS, Grouping
 from mapsearch.topologies.shapes import narrowest_cut, shape_of
 
@@ -64,7 +63,7 @@ def wire_tier(grouping: Grouping, tier: int, inner: Mapping[int, float]) -> tupl
     inside: dict[int, _Inside] = {number: _Inside() for number in parents}
     within: dict[int, list[tuple[str, str, float]]] = defaultdict(list)
     leaving: list[Port] = []
-    for a, b, rate in link_rates(grouping.graph):
+    for a, b, rate in grouping.links:
         first, second = child_of.get(a), child_of.get(b)
         if first is not None and first == second:
             within[first].append((a, b, rate))

@@ -213,7 +213,7 @@ def test_bandwidth_is_the_maximum_flow_of_the_whole_graph(devices, scales, plane
 @pytest.mark.slow
 def test_a_large_graph_in_seconds():
     graph = wired(*clusters.rails(64, 32))
-    start = time.perf_counter()
+    start = time.process_time()
     shown, _ = levels_of(graph)
     assert [size for _, size, _, _ in shown] == [8, 32, 64]  # 16,384 devices
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -220,3 +224,14 @@ def test_datasheet_figures(name, bf16, fp8, hbm_rate, inner, outer):
     assert fabric.device.peak_flops.get("fp8", 0) == pytest.approx((fp8 or 0) * 1e12)
     assert fabric.device.hbm_bytes_per_s == pytest.approx(hbm_rate * 1e12)
     assert [level.bytes_per_s / 1e9 for level in fabric.levels[:2]] == pytest.approx([inner, outer])
+
+
+def test_both_forms_in_the_documentation_are_one_cluster():
+    page = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "topology.md"
+    blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
+    written, drawn, broken = (
+        fabric_of(validate(Topology, documents.parse(text, file=str(page)), file=str(page))) for text in blocks
+    )
+    joined = [replace(level, kind="switch") for level in drawn.levels]
+    assert joined == list(written.levels) and drawn.domain_levels == written.domain_levels == 1
+    assert (broken.fan_outs, broken.devices) == ((8, 8, 61), 3904)
