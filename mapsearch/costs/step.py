@@ -96,7 +96,11 @@ class Side:
 
 def lean_sum(values: list[Num]) -> Num:
     """The sum of broadcasting arrays, added in the order that keeps intermediate results small."""
-    left = [np.asarray(value, dtype=float) for value in values]
+    by_shape: dict[tuple[int, ...], Floats] = {}
+    for value in values:
+        array = np.asarray(value, dtype=float)
+        by_shape[array.shape] = by_shape[array.shape] + array if array.shape in by_shape else array
+    left = list(by_shape.values())
     while len(left) > 1:
         pairs = [(i, j) for j in range(len(left)) for i in range(j)]
         i, j = min(pairs, key=lambda p: _joint_size(left[p[0]], left[p[1]]))

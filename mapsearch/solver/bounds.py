@@ -10,7 +10,7 @@ the sharp one only those that still fit in memory beside the smallest option of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,8 +89,11 @@ def _composed(tables: Tables, position: int, best_a: list[StageSum], best_e: lis
     return np.where(np.isnan(bound), np.inf, bound)
 
 
-def quick_bound(tables: Tables, position: int) -> float:
-    """Least step time that any cell of one DP size could have if memory were free; infinite when none is allowed."""
+def quick_bound(problem: Problem, tables: Tables, position: int) -> float:
+    """Least step time that any cell of one DP size could have; infinite when none can hold a feasible pair.
+
+    Times are taken over all options; only cells whose smallest options fit in memory count.
+    """
     own = _own(tables, position)
     if not len(own) or not tables.allowed[position].any():
         return np.inf
@@ -108,18 +111,40 @@ def quick_bound(tables: Tables, position: int) -> float:
         [_best(stage, reduced(pick, np.min), reduced(pick, np.max), fills) for stage in table.sums[ALL_CLASSES]]
         for pick, table in ((pick_a, tables.attention), (pick_e, tables.expert))
     ]
+    possible = tables.allowed[position : position + 1] & _smallest_fit(problem, tables, own, pick_e)
     bound = _composed(tables, position, *best)
-    allowed = tables.allowed[position : position + 1]
-    return float(np.min(np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)))
+    return float(np.min(np.where(possible, bound, np.inf)))
 
 
-def slice_bounds(problem: Problem, tables: Tables, position: int) -> Floats:
-    """Lower bound of every cell of one DP size; infinite where no pair can be feasible.
+def _smallest_fit(problem: Problem, tables: Tables, own: NDArray[np.intp], pick_e: Pick) -> Mask:
+    """Where the smallest options of both grids fit together on every kind of stage, each kind by itself."""
+    limit = memory_limit(problem)
+    fits: Mask = np.ones((1,) * 7, dtype=bool)
+    for a, e in zip(tables.attention.memory.take(own).hbm, tables.expert.memory.hbm, strict=True):
+        least_a = np.asarray(a).min(axis=-1, keepdims=True)
+        least_e = np.asarray(pick_e(e)).min(axis=-1, keepdims=True)
+        fits = fits & (least_a + least_e <= limit)
+    return fits
 
-    Shape: (micro_batch, pipeline, recompute, zero, offload).
-    """
-    limit = usable_hbm_bytes(problem.facts) if any(r.name == "hbm" for r in problem.relations) else np.inf
-    own = _own(tables, position)
+
+def memory_limit(problem: Problem) -> float:
+    """Usable HBM, infinite when the problem asks what if there were no such limit."""
+    return usable_hbm_bytes(problem.facts) if any(r.name == "hbm" for r in problem.relations) else np.inf
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The cells of one DP size: their bounds, and each grid's best sums that the bounds are made of."""
+
+    bounds: Floats
+    """Infinite where no pair can be feasible; shape (micro_batch, pipeline, recompute, zero, offload)."""
+    best_attention: list[StageSum]
+    best_expert: list[StageSum]
+
+
+def slice_bounds(problem: Problem, tables: Tables, position: int) -> Slice:
+    """Lower bound of every cell of one DP size."""
+    own, limit = _own(tables, position), memory_limit(problem)
     pick_a, pick_e = _attention_pick(tables, own), _expert_pick(tables, position)
     memory_a = tables.attention.memory.take(own)
     memory_e = tables.expert.memory
@@ -133,7 +158,7 @@ def slice_bounds(problem: Problem, tables: Tables, position: int) -> Floats:
     best_e = [_best(stage, least_e, most_e, fills) for stage in tables.expert.sums[ALL_CLASSES]]
     bound = _composed(tables, position, best_a, best_e)[..., 0]
     allowed = tables.allowed[position : position + 1, ..., 0] & possible
-    return np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)[0]
+    return Slice(np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)[0], best_a, best_e)
 
 
 def _fitting(tables: Tables, position: int, memory_a: GridMemory, limit: float) -> tuple[Mask, Mask]:

@@ -1,6 +1,7 @@
 """One cell as a small joint problem: two option lists, and a composition that couples them.
 
-Contents: Pair, CellProblem, cell_problem, evaluate, expressions.
+Contents: GridList, CellProblem, cell_problem, pair_view, expressions, evaluate, Block, block_of,
+option_bounds, evaluate_block.
 
 This is what every backend solves: the exhaustive one by evaluating all pairs, CP-SAT and MILP by encoding the same
 composition over 0/1 literals of the options.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,27 +53,36 @@ class CellProblem:
     timing: Timing
 
 
-def _picked(value: Num, index: Index, positions: NDArray[np.intp]) -> Floats:
-    values = at(value, index)
-    if values.ndim == 0 or values.shape[-1] == 1:
-        return np.broadcast_to(values.reshape(-1)[:1], (len(positions),)).astype(float)
-    return values[positions]
+def _picked(value: Num, index: tuple[Any, ...], positions: NDArray[np.intp]) -> Floats:
+    """A table's values for one cell, or several (arrays as index), at some options."""
+    values = rows_at(value, index) if isinstance(index[0], np.ndarray) else np.atleast_1d(at(value, index))
+    return values[..., positions] if values.shape[-1] > 1 else np.repeat(values, len(positions), axis=-1)
+
+
+def _filled(value: Num, index: Index, positions: NDArray[np.intp]) -> Floats:
+    """As `_picked` for one cell, one value per option also where all share it."""
+    return np.broadcast_to(_picked(value, index, positions), (len(positions),)).astype(float)
 
 
 def _stage(stage: StageSum, pick: Callable[[Num], Num]) -> StageSum:
     return StageSum(*(pick(getattr(stage, name)) for name in StageSum.__dataclass_fields__))
 
 
-def _grid_list(table: GridTable, index: Index, positions: NDArray[np.intp]) -> GridList:
-    def pick(value: Num) -> Floats:
-        return _picked(value, index, positions)
-
+def _grid_list(
+    table: GridTable,
+    index: tuple[Any, ...],
+    positions: NDArray[np.intp],
+    pick: Callable[..., Floats] = _picked,
+) -> GridList:
     entries = table.memory.entry[positions]
     return GridList(
         positions=positions,
-        sums={classes: [_stage(s, pick) for s in stages] for classes, stages in table.sums.items()},
-        memory=[_picked(value, index, entries) for value in table.memory.hbm],
-        host=[_picked(value, index, entries) for value in table.memory.host],
+        sums={
+            classes: [_stage(s, lambda value: pick(value, index, positions)) for s in stages]
+            for classes, stages in table.sums.items()
+        },
+        memory=[pick(value, index, entries) for value in table.memory.hbm],
+        host=[pick(value, index, entries) for value in table.memory.host],
     )
 
 
@@ -93,15 +104,15 @@ def cell_problem(tables: Tables, index: Index) -> CellProblem:
     index_a, index_e = (0, *index[1:]), expert_index(tables, index)
     own_dp = table_a.options.sizes[2] == tables.dp[index[0]]
     all_a, all_e = np.arange(len(own_dp)), np.arange(len(table_e.options))
-    attention = np.flatnonzero(own_dp & _picked(table_a.allowed, index_a, all_a).astype(bool))
-    expert = np.flatnonzero(_picked(table_e.allowed, index_e, all_e).astype(bool))
+    attention = np.flatnonzero(own_dp & _filled(table_a.allowed, index_a, all_a).astype(bool))
+    expert = np.flatnonzero(_filled(table_e.allowed, index_e, all_e))
     constants = tables.timing
     weights = [scalar(weight, index) for weight in constants.ramp_weights]
     return CellProblem(
         tables=tables,
         index=index,
-        attention=_grid_list(table_a, index_a, attention),
-        expert=_grid_list(table_e, index_e, expert),
+        attention=_grid_list(table_a, index_a, attention, _filled),
+        expert=_grid_list(table_e, index_e, expert, _filled),
         own={
             classes: [_stage(s, lambda value: scalar(value, index)) for s in stages]
             for classes, stages in tables.own.items()
@@ -119,12 +130,9 @@ def cell_problem(tables: Tables, index: Index) -> CellProblem:
 def _joined(cell: CellProblem, left: Callable[[Num], Num], right: Callable[[Num], Num]) -> PairView:
     """The pair view of a cell whose grids' arrays are wrapped by `left` and `right`."""
 
-    def stages(classes: frozenset[str]) -> list[StageSum]:
-        sides = zip(cell.attention.sums[classes], cell.expert.sums[classes], cell.own[classes], strict=True)
-        return [_stage(a, left) + _stage(e, right) + c for a, e, c in sides]
-
     def timed(classes: frozenset[str]) -> Num:
-        return step_time_s(stages(classes), cell.timing)
+        sides = zip(cell.attention.sums[classes], cell.expert.sums[classes], cell.own[classes], strict=True)
+        return step_time_s([_stage(a, left) + _stage(e, right) + c for a, e, c in sides], cell.timing)
 
     memory = [left(a) + right(e) for a, e in zip(cell.attention.memory, cell.expert.memory, strict=True)]
     host = [left(a) + right(e) for a, e in zip(cell.attention.host, cell.expert.host, strict=True)]
@@ -132,8 +140,15 @@ def _joined(cell: CellProblem, left: Callable[[Num], Num], right: Callable[[Num]
 
 
 def pair_view(cell: CellProblem) -> PairView:
-    """All pairs at once: arrays of shape (attention options, expert options)."""
-    return _joined(cell, lambda a: np.asarray(a)[:, None], lambda e: np.asarray(e)[None, :])
+    """All pairs at once: arrays of shape (attention options, expert options), or (cells, ..., ...) for a block."""
+
+    def left(values: Num) -> Num:
+        return values[..., :, None] if np.ndim(values) else values
+
+    def right(values: Num) -> Num:
+        return values[..., None, :] if np.ndim(values) else values
+
+    return _joined(cell, left, right)
 
 
 def expressions(cell: CellProblem) -> PairView:
@@ -148,7 +163,7 @@ def expressions(cell: CellProblem) -> PairView:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All pairs of one cell: step times, infinite where a relation is broken."""
+    """All pairs of one cell, or of a block of cells with the cell first."""
 
     step_time_s: Floats
     """Shape (attention options, expert options)."""
@@ -157,9 +172,110 @@ class Evaluation:
 
 def evaluate(problem: Problem, cell: CellProblem) -> Evaluation:
     """Every pair of a cell, exactly: step time and whether all pair relations hold."""
+    return _evaluated(problem, cell, (len(cell.attention), len(cell.expert)))
+
+
+def _evaluated(problem: Problem, cell: CellProblem, shape: tuple[int, ...]) -> Evaluation:
     view = pair_view(cell)
-    shape = (len(cell.attention), len(cell.expert))
     feasible = np.ones(shape, dtype=bool)
     for relation in problem.side("pair"):
         feasible &= relation.demand(view) <= relation.limit(view)
     return Evaluation(np.broadcast_to(view.step_time_s, shape), feasible)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Several cells of one DP size, evaluated together; arrays start with the cell."""
+
+    tables: Tables
+    cells: list[Index]
+    problem: CellProblem
+    """The cells as one joint problem: every field has the cell as its first dimension."""
+    allowed_attention: NDArray[np.bool_]
+    allowed_expert: NDArray[np.bool_]
+
+
+def block_of(tables: Tables, cells: list[Index], own: NDArray[np.intp], every: NDArray[np.intp]) -> Block:
+    """Cells of one DP size with some of the options of each grid (by position)."""
+    index_a = tuple(np.array([(0, *cell[1:]) for cell in cells]).T)
+    index_e = tuple(np.array([expert_index(tables, cell) for cell in cells]).T)
+    index = tuple(np.array(cells).T)
+
+    def each(value: Num) -> Num:
+        return rows_at(value, index)[..., :1]
+
+    constants = tables.timing
+    weights = [each(weight) for weight in constants.ramp_weights]
+    joined = CellProblem(
+        tables=tables,
+        index=cells[0],
+        attention=_grid_list(tables.attention, index_a, own),
+        expert=_grid_list(tables.expert, index_e, every),
+        own={classes: [_stage(s, each) for s in stages] for classes, stages in tables.own.items()},
+        timing=replace(
+            constants,
+            steady_rounds=each(constants.steady_rounds),
+            ramp_scale=each(constants.ramp_scale),
+            ramp_weights=(weights[0], weights[1], weights[2]),
+            counts=[each(count) for count in constants.counts],
+        ),
+    )
+    return Block(
+        tables,
+        cells,
+        joined,
+        _picked(tables.attention.allowed, index_a, own).astype(bool),
+        _picked(tables.expert.allowed, index_e, every).astype(bool),
+    )
+
+
+def option_bounds(block: Block, best_attention: list[StageSum], best_expert: list[StageSum]) -> tuple[Floats, Floats]:
+    """Lower bounds of every option of both grids, each with the best the other grid could add.
+
+    Shapes: (cells, attention options) and (cells, expert options).
+    """
+    index = tuple(np.array([(0, *cell[1:]) for cell in block.cells]).T)
+    joined, own = block.problem, block.problem.own[ALL_CLASSES]
+
+    def here(stage: StageSum) -> StageSum:
+        return _stage(stage, lambda value: rows_at(value, index))
+
+    with_a = [a + here(e) + c for a, e, c in zip(joined.attention.sums[ALL_CLASSES], best_expert, own, strict=True)]
+    with_e = [here(a) + e + c for a, e, c in zip(best_attention, joined.expert.sums[ALL_CLASSES], own, strict=True)]
+    with np.errstate(invalid="ignore"):
+        bounds = [np.asarray(step_time_s(stages, joined.timing)) for stages in (with_a, with_e)]
+    shapes = [(len(block.cells), len(joined.attention)), (len(block.cells), len(joined.expert))]
+    first, second = (np.broadcast_to(np.nan_to_num(b, nan=-np.inf), s) for b, s in zip(bounds, shapes, strict=True))
+    return np.where(block.allowed_attention, first, np.inf), np.where(block.allowed_expert, second, np.inf)
+
+
+def evaluate_block(problem: Problem, block: Block) -> Evaluation:
+    """Every pair of several cells; options that a cell does not allow are infeasible.
+
+    Shapes: (cells, attention options, expert options).
+    """
+    joined = block.problem
+    own = {classes: [_stage(s, _wide) for s in stages] for classes, stages in joined.own.items()}
+    timing = replace(
+        joined.timing,
+        steady_rounds=_wide(joined.timing.steady_rounds),
+        ramp_scale=_wide(joined.timing.ramp_scale),
+        ramp_weights=tuple(_wide(weight) for weight in joined.timing.ramp_weights),
+        counts=[_wide(count) for count in joined.timing.counts],
+    )
+    shape = (len(block.cells), len(joined.attention), len(joined.expert))
+    result = _evaluated(problem, replace(joined, own=own, timing=timing), shape)
+    allowed = block.allowed_attention[..., :, None] & block.allowed_expert[..., None, :]
+    return Evaluation(result.step_time_s, result.feasible & allowed)
+
+
+def _wide(value: Num) -> Num:
+    return value[..., None] if np.ndim(value) else value
+
+
+def rows_at(value: Num, index: tuple[NDArray[np.int64], ...]) -> Floats:
+    """A table's values for several cells, shape (cells, options), or (1, 1) for what all share."""
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return np.full((1, 1), array)
+    return np.asarray(array[tuple(i if size > 1 else 0 * i for i, size in zip(index, array.shape, strict=False))])

@@ -18,25 +18,30 @@ import numpy as np
 
 from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
-from mapsearch.solver.bounds import quick_bound, slice_bounds
-from mapsearch.solver.cells import CellProblem, Index, cell_problem, evaluate
+from mapsearch.solver.bounds import Slice, quick_bound, slice_bounds
+from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
 from mapsearch.solver.options import pipeline_rows
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.tables import Tables, grids, groups_at, tabulate
 
 Key = tuple[int, ...]
 Report = Callable[[Progress], None]
+BLOCK = 32
+"""Cells evaluated at a time: enough to spread the cost of a call, few enough to stop early."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A feasible mapping as positions in its cell; `key` holds its sizes and choices."""
+    """A feasible mapping as positions in its tables; `key` holds its sizes and choices."""
 
     step_time_s: float
     key: Key
-    cell: CellProblem
+    tables: Tables
+    index: Index
     attention: int
+    """Position in the group's list of attention options."""
     expert: int
+    """Position in the group's list of expert options."""
 
     @property
     def order(self) -> tuple[float, Key]:
@@ -52,20 +57,24 @@ class Top:
     by_key: dict[Key, Candidate] = field(default_factory=dict)
     cutoff_s: float = np.inf
 
-    def offer(self, candidate: Candidate) -> bool:
-        """Take a candidate in if it is among the best; True when it was."""
-        if candidate.step_time_s > self.cutoff_s:
-            return False
-        held = self.by_key.get(candidate.key)
-        if held is not None and held.order <= candidate.order:
-            return False
+    def wants(self, step_time_s: float, key: Key) -> bool:
+        """Whether a mapping with this time and key would enter."""
+        held = self.by_key.get(key)
+        return step_time_s <= self.cutoff_s and (held is None or step_time_s < held.step_time_s)
+
+    def offer(self, candidate: Candidate) -> None:
+        """Take in a candidate that is wanted, and drop the last one beyond k."""
         self.by_key[candidate.key] = candidate
         if len(self.by_key) > self.k:
             worst = max(self.by_key.values(), key=lambda c: c.order)
             del self.by_key[worst.key]
         if len(self.by_key) == self.k:
             self.cutoff_s = max(c.step_time_s for c in self.by_key.values())
-        return True
+
+    @property
+    def best_s(self) -> float:
+        """Step time of the best so far, infinite before there is one."""
+        return min((c.step_time_s for c in self.by_key.values()), default=np.inf)
 
     @property
     def ranked(self) -> list[Candidate]:
@@ -98,9 +107,8 @@ def rows_of(problem: Problem) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return [(used, row) for used in problem.used for row in pipeline_rows(used, layers)]
 
 
-def key_of(cell: CellProblem, attention: int, expert: int) -> Key:
-    """The sizes and choices of a pair: what makes two mappings distinct."""
-    tables, index = cell.tables, cell.index
+def key_of(tables: Tables, index: Index, attention: int, expert: int) -> Key:
+    """The sizes and choices of a cell with two options (by position): what makes two mappings distinct."""
     a, e = tables.attention.options, tables.expert.options
     view = tables.cell
     variant = tuple(
@@ -114,9 +122,9 @@ def key_of(cell: CellProblem, attention: int, expert: int) -> Key:
             (view.offload, 5),
         )
     )
-    i, j = cell.attention.positions[attention], cell.expert.positions[expert]
-    sizes = [int(size[i]) for size in a.sizes] + [tables.group.pp] + [int(size[j]) for size in e.sizes]
-    return (*sizes, *variant, int(a.choice[i]), int(e.choice[j]))
+    first = [int(row[attention].prod()) for row in a.rows]
+    second = [int(row[expert].prod()) for row in e.rows]
+    return (*first, tables.group.pp, *second, *variant, int(a.choice[attention]), int(e.choice[expert]))
 
 
 def count_space(problem: Problem, used: tuple[int, ...], row: tuple[int, ...]) -> tuple[int, int, int]:
@@ -165,7 +173,7 @@ def search(
     state = _State(problem, Top(k), deadline, report or (lambda _progress: None), started, best_at=started)
     tables, counts = _tabulated(state, prune)
     slices = [
-        (quick_bound(group, position), number, position)
+        (quick_bound(problem, group, position), number, position)
         for number, group in enumerate(tables)
         for position in range(len(group.dp))
     ]
@@ -173,7 +181,7 @@ def search(
     heapq.heapify(heap)
     opened = _best_first(state, tables, heap)
     cutoff = state.top.cutoff_s
-    best = _best(state.top)
+    best = state.top.best_s
     return Search(
         top=state.top.ranked,
         complete=not state.cut_short,
@@ -202,44 +210,51 @@ class _Entry:
 
 def _best_first(state: _State, tables: list[Tables], heap: list[_Entry]) -> list[tuple[float, int, Index]]:
     """Evaluate cells in the order of their bounds until none can enter the top; returns all cells below the cutoff."""
-    ordered: dict[tuple[int, int], tuple[Floats, list[Index]]] = {}
+    ordered: dict[tuple[int, int], _Ordered] = {}
     steps = 0
     while heap and heap[0].bound <= state.top.cutoff_s and not state.late():
         entry = heapq.heappop(heap)
         place = (entry.number, entry.position)
+        following = 0
         if entry.rank < 0:
             ordered[place] = _ordered_cells(state.problem, tables[entry.number], entry.position)
         else:
-            _offer_all(state, cell_problem(tables[entry.number], ordered[place][1][entry.rank]))
-        bounds = ordered[place][0]
-        if entry.rank + 1 < len(bounds):
-            heapq.heappush(heap, _Entry(float(bounds[entry.rank + 1]), *place, entry.rank + 1))
+            most = int(np.searchsorted(ordered[place].bounds, state.top.cutoff_s, side="right"))
+            following = min(entry.rank + BLOCK, most)
+            _offer_all(state, tables[entry.number], ordered[place], entry.rank, following)
+        bounds = ordered[place].bounds
+        if following < len(bounds):
+            heapq.heappush(heap, _Entry(float(bounds[following]), *place, following))
         steps += 1
         if steps % 64 == 0:
-            state.tell(Progress("search", steps, 0, _finite(_best(state.top)), heap[0].bound if heap else None))
+            state.tell(
+                Progress(
+                    "search", steps, 0, state.top.best_s if state.top.by_key else None, heap[0].bound if heap else None
+                )
+            )
     return [
         (float(bound), number, index)
-        for (number, _), (bounds, cells) in ordered.items()
-        for bound, index in zip(bounds, cells, strict=True)
+        for (number, _), found in ordered.items()
+        for bound, index in zip(found.bounds, found.cells, strict=True)
     ]
 
 
-def _ordered_cells(problem: Problem, tables: Tables, position: int) -> tuple[Floats, list[Index]]:
-    """Cells of one DP size that may hold a feasible pair, by their bound."""
-    bounds = slice_bounds(problem, tables, position)
-    flat = bounds.reshape(-1)
+@dataclass(frozen=True)
+class _Ordered:
+    """The cells of one DP size that may hold a feasible pair, by their bound."""
+
+    sharp: Slice
+    bounds: Floats
+    cells: list[Index]
+
+
+def _ordered_cells(problem: Problem, tables: Tables, position: int) -> _Ordered:
+    sharp = slice_bounds(problem, tables, position)
+    flat = sharp.bounds.reshape(-1)
     order = np.argsort(flat, kind="stable")
     order = order[np.isfinite(flat[order])]
-    places = np.stack(np.unravel_index(order, bounds.shape), axis=1)
-    return flat[order], [(position, *(int(i) for i in place)) for place in places]
-
-
-def _best(top: Top) -> float:
-    return min((c.step_time_s for c in top.by_key.values()), default=np.inf)
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+    places = np.stack(np.unravel_index(order, sharp.bounds.shape), axis=1)
+    return _Ordered(sharp, flat[order], [(position, *place) for place in places.tolist()])
 
 
 def _tabulated(state: _State, prune: bool) -> tuple[list[Tables], tuple[int, int, int]]:
@@ -257,20 +272,36 @@ def _tabulated(state: _State, prune: bool) -> tuple[list[Tables], tuple[int, int
     return tables, counts
 
 
-def _offer_all(state: _State, cell: CellProblem) -> None:
-    """Offer a cell's pairs to the top, fastest first, until none can enter."""
-    if not len(cell.attention) or not len(cell.expert):
+def _offer_all(state: _State, tables: Tables, found: _Ordered, start: int, stop: int) -> None:
+    """Offer the pairs of a block of cells to the top, fastest first, until none can enter.
+
+    Options whose own bound is above the cutoff in every cell of the block are left out before pairs are formed.
+    """
+    cells = found.cells[start:stop]
+    if not cells:
         return
-    state.pairs += len(cell.attention) * len(cell.expert)
-    result = evaluate(state.problem, cell)
-    times = np.where(result.feasible, result.step_time_s, np.inf).reshape(-1)
-    inside = np.flatnonzero(times <= min(state.top.cutoff_s, np.finfo(float).max))
-    before = _best(state.top)
-    for flat in inside[np.argsort(times[inside], kind="stable")]:
-        if times[flat] > state.top.cutoff_s:
+    cutoff = min(state.top.cutoff_s, float(np.finfo(float).max))
+    attention = np.flatnonzero(tables.attention.options.sizes[2] == tables.dp[cells[0][0]])
+    expert = np.arange(len(tables.expert.options))
+    whole = block_of(tables, cells, attention, expert)
+    bounds_a, bounds_e = option_bounds(whole, found.sharp.best_attention, found.sharp.best_expert)
+    attention = attention[(bounds_a <= cutoff).any(axis=0)]
+    expert = expert[(bounds_e <= cutoff).any(axis=0)]
+    if not len(attention) or not len(expert):
+        return
+    result = evaluate_block(state.problem, block_of(tables, cells, attention, expert))
+    state.pairs += result.feasible.size
+    times = np.where(result.feasible, result.step_time_s, np.inf)
+    inside = np.flatnonzero(times <= cutoff)
+    flat = times.reshape(-1)
+    before = state.top.best_s
+    for place in inside[np.argsort(flat[inside], kind="stable")]:
+        if flat[place] > state.top.cutoff_s:
             break
-        attention, expert = divmod(int(flat), len(cell.expert))
-        key = key_of(cell, attention, expert)
-        state.top.offer(Candidate(float(times[flat]), key, cell, attention, expert))
-    if _best(state.top) < before:
+        number, i, j = (int(part) for part in np.unravel_index(place, times.shape))
+        option_a, option_e = int(attention[i]), int(expert[j])
+        key = key_of(tables, cells[number], option_a, option_e)
+        if state.top.wants(float(flat[place]), key):
+            state.top.offer(Candidate(float(flat[place]), key, tables, cells[number], option_a, option_e))
+    if state.top.best_s < before:
         state.best_at = time.monotonic()
