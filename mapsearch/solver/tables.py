@@ -12,7 +12,7 @@ microbatches per step), so its first dimension is that product.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,11 +204,15 @@ def _memory(problem: Problem, group: Group, options: Options, which: str, produc
     return GridMemory(entry.reshape(-1), hbm, host or [0.0 for _ in kinds])
 
 
+WHAT_IF = 1.25
+"""Options are kept up to this share of usable HBM, so that the search can also say what more memory would unlock."""
+
+
 def _can_fit(problem: Problem, memory: GridMemory) -> NDArray[np.intp]:
-    """Options that some variant fits into HBM on its own; the others cannot be part of any feasible mapping."""
+    """Options that some variant fits on its own into HBM, or into what-if HBM; no other can be part of an answer."""
     if not any(relation.name == "hbm" for relation in problem.relations):
         return np.arange(len(memory.entry))
-    limit = usable_hbm_bytes(problem.facts)
+    limit = WHAT_IF * usable_hbm_bytes(problem.facts)
     fits = np.logical_and.reduce([np.asarray(v).reshape(-1, np.shape(v)[-1]).min(axis=0) <= limit for v in memory.hbm])
     return np.flatnonzero(fits[memory.entry])
 
@@ -230,56 +234,86 @@ def grids(problem: Problem, group: Group) -> tuple[Options, Options]:
     return attention, expert
 
 
-def tabulate(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], *, prune: bool) -> Iterator[Tables]:
-    """The tables of every group of a pipeline row in which some cell and some option of each grid is allowed.
+@dataclass(frozen=True)
+class Sized:
+    """A group before its times are known: lists of options that relations allow, with their bytes."""
 
-    `prune` keeps, of options that differ only in placement, those that no other one beats everywhere.
+    group: Group
+    dp: NDArray[np.int64]
+    products: NDArray[np.int64]
+    allowed: Mask
+    attention: Options
+    expert: Options
+    memory_attention: GridMemory
+    memory_expert: GridMemory
+
+    def take(self, attention: NDArray[np.intp], expert: NDArray[np.intp]) -> Sized:
+        """The same group with some of its options."""
+        return replace(
+            self,
+            attention=self.attention.take(attention),
+            expert=self.expert.take(expert),
+            memory_attention=self.memory_attention.take(attention),
+            memory_expert=self.memory_expert.take(expert),
+        )
+
+
+def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...]) -> list[Sized]:
+    """The groups of a pipeline row in which some cell and some option of each grid is allowed, with their bytes.
+
+    All groups of a row share one list of options per grid.
     """
     groups = groups_at(problem, used, pp_row)
     if not groups:
-        return
+        return []
     attention, expert = grids(problem, groups[0])
     attention = _legal(problem, "attention", groups[0], attention)
     expert = _legal(problem, "expert", groups[0], expert)
     attention = attention.take(np.flatnonzero(np.isin(attention.sizes[2], problem.data_parallel)))
     if not len(attention) or not len(expert):
-        return
+        return []
     dp = np.unique(attention.sizes[2])
-    lists: tuple[Options, Options] | None = None if prune else (attention, expert)
+    products = np.unique(np.outer(dp, problem.candidates["micro_batch"]))
+    found = []
     for group in groups:
         allowed = _cells_allowed(problem, cell_view(problem, group, _axis(dp, 0)))
-        if not allowed.any():
-            continue
-        if lists is None:
-            from mapsearch.solver.dominance import undominated
-
-            lists = tuple(  # type: ignore[assignment]
-                options.take(undominated(problem, groups, options, which))
-                for which, options in (("attention", attention), ("expert", expert))
-            )
-        found = _tables(problem, group, dp, allowed, *lists)  # type: ignore[misc]
-        if found is not None:
-            yield found
+        if allowed.any():
+            memory_a = _memory(problem, group, attention, "attention", products)
+            memory_e = _memory(problem, group, expert, "expert", products)
+            found.append(Sized(group, dp, products, allowed, attention, expert, memory_a, memory_e))
+    return found
 
 
-def _tables(
+def tabulate(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], *, prune: bool) -> Iterator[Tables]:
+    """The tables of every group of a pipeline row, with the options that can fit into memory at all.
+
+    `prune` keeps, of options that differ only in placement, those that no other one beats everywhere.
+    """
+    sized = sized_groups(problem, used, pp_row)
+    fits = [(_can_fit(problem, s.memory_attention), _can_fit(problem, s.memory_expert)) for s in sized]
+    alive = [(s, keep_a, keep_e) for s, (keep_a, keep_e) in zip(sized, fits, strict=True) if len(keep_a) * len(keep_e)]
+    if not alive:
+        return
+    if prune:
+        best_a = _union_front(problem, alive, "attention", [keep_a for _, keep_a, _ in alive])
+        best_e = _union_front(problem, alive, "expert", [keep_e for _, _, keep_e in alive])
+        alive = [(s, np.intersect1d(keep_a, best_a), np.intersect1d(keep_e, best_e)) for s, keep_a, keep_e in alive]
+    for s, keep_a, keep_e in alive:
+        yield timed_tables(problem, s.take(keep_a, keep_e))
+
+
+def _union_front(
     problem: Problem,
-    group: Group,
-    dp: NDArray[np.int64],
-    allowed: Mask,
-    attention: Options,
-    expert: Options,
-) -> Tables | None:
-    batches = np.array(problem.candidates["micro_batch"])
-    products = np.unique(np.outer(dp, batches))
-    fitting = []
-    for which, options in (("attention", attention), ("expert", expert)):
-        memory = _memory(problem, group, options, which, products)
-        keep = _can_fit(problem, memory)
-        if not len(keep):
-            return None
-        fitting.append((options.take(keep), memory.take(keep)))
-    return _timed_tables(problem, group, dp, products, allowed, fitting[0], fitting[1])
+    alive: list[tuple[Sized, NDArray[np.intp], NDArray[np.intp]]],
+    which: str,
+    kept: list[NDArray[np.intp]],
+) -> NDArray[np.intp]:
+    """Positions, in the list all groups share, of the options that no placement of the same sizes dominates."""
+    from mapsearch.solver.dominance import undominated
+
+    union = np.unique(np.concatenate(kept))
+    options = getattr(alive[0][0], which).take(union)
+    return union[undominated(problem, [s.group for s, _, _ in alive], options, which)]
 
 
 def _cells_allowed(problem: Problem, cell: CellView) -> Mask:
@@ -288,20 +322,13 @@ def _cells_allowed(problem: Problem, cell: CellView) -> Mask:
     return np.broadcast_to(_allowed(problem, "cell", cell, shape), shape)
 
 
-def _timed_tables(
-    problem: Problem,
-    group: Group,
-    dp: NDArray[np.int64],
-    products: NDArray[np.int64],
-    allowed: Mask,
-    attention: tuple[Options, GridMemory],
-    expert: tuple[Options, GridMemory],
-) -> Tables:
-    """Times of the options that are left, and the tables as a whole."""
+def timed_tables(problem: Problem, sized: Sized) -> Tables:
+    """Times of a group's options, and the tables as a whole."""
+    group, dp = sized.group, sized.dp
     cell = cell_view(problem, group, _axis(dp, 0))
-    a_cell = cell_view(problem, group, _axis(attention[0].sizes[2], -1))
-    e_cell = expert_cell(problem, group, products)
-    a_view, e_view = attention_view(a_cell, attention[0]), expert_view(e_cell, expert[0])
+    a_cell = cell_view(problem, group, _axis(sized.attention.sizes[2], -1))
+    e_cell = expert_cell(problem, group, sized.products)
+    a_view, e_view = attention_view(a_cell, sized.attention), expert_view(e_cell, sized.expert)
     a_side, e_side, c_side = attention_times(a_view), expert_times(e_view), cell_side(cell)
     asked = class_sets(problem)
     a_allowed = _allowed(problem, "attention", a_view, np.shape(a_view.tp))
@@ -309,11 +336,13 @@ def _timed_tables(
     return Tables(
         group=group,
         dp=dp,
-        products=products,
+        products=sized.products,
         cell=cell,
-        allowed=allowed,
-        attention=GridTable(attention[0], a_allowed, {c: sums(a_side, a_cell, c) for c in asked}, attention[1]),
-        expert=GridTable(expert[0], e_allowed, {c: sums(e_side, e_cell, c) for c in asked}, expert[1]),
+        allowed=sized.allowed,
+        attention=GridTable(
+            sized.attention, a_allowed, {c: sums(a_side, a_cell, c) for c in asked}, sized.memory_attention
+        ),
+        expert=GridTable(sized.expert, e_allowed, {c: sums(e_side, e_cell, c) for c in asked}, sized.memory_expert),
         own={classes: sums(c_side, cell, classes) for classes in asked},
         timing=timing(cell, coupled=bool(a_side.under_compute or e_side.under_compute)),
     )
