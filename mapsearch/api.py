@@ -175,11 +175,12 @@ def _optional(module: str, name: str) -> Any:
 
 def _prover(backend: str) -> Callable[..., Proof] | None:
     """The function that proves a search with this backend. Raises BackendMissing, UsageError."""
-    choose = _optional("mapsearch.solver.backends", "choose")
     prove = _optional("mapsearch.solver.proof", "prove")
-    if choose is None or prove is None:
+    if prove is None:
         return None
-    choose(backend)
+    choose = _optional("mapsearch.solver.backends", "choose")
+    if choose is not None:
+        choose(backend)
     return lambda problem, found, deadline: prove(problem, found, backend, deadline)
 
 

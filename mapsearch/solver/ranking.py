@@ -25,16 +25,13 @@ KEY = (*SIZES, *VARIANT, "cp_kind", "dispatcher")
 
 def mapping_of(candidate: Candidate) -> Mapping:
     """The mapping inventory of a candidate, placement included."""
-    cell = candidate.cell
-    tables = cell.tables
+    tables = candidate.tables
     values = dict(zip(KEY, candidate.key, strict=True))
-    attention = cell.attention.positions[candidate.attention]
-    expert = cell.expert.positions[candidate.expert]
     rows = {"pp": tables.group.pp_row}
     for axis, row in zip(("tp", "cp", "dp"), tables.attention.options.rows, strict=True):
-        rows[axis] = tuple(int(cut) for cut in row[attention])
+        rows[axis] = tuple(int(cut) for cut in row[candidate.attention])
     for axis, row in zip(("etp", "ep", "edp"), tables.expert.options.rows, strict=True):
-        rows[axis] = tuple(int(cut) for cut in row[expert])
+        rows[axis] = tuple(int(cut) for cut in row[candidate.expert])
     named = {axis: written(axis, code) for axis, code in values.items()}
     return Mapping.model_validate({**named, "placement": placement_of(rows, tables.cell.facts.fabric)})
 
