@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("solve", short_help="Rank the fastest mappings of a model on a cluster, with proof.")
 @options.input_options
 @options.constraint_options
-@click.option("--devices", type=click.IntRange(1, 2**31), metavar="N", help="Use at most N devices.")
+@click.option("--devices", type=click.IntRange(1, 2**31), metavar="N", help="A cluster of this kind with N devices.")
 @click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many mappings.")
 @click.option(
     "--backend",

@@ -36,11 +36,11 @@ def amount(value_bytes: float) -> str:
 
 
 def seconds(value_s: float, digits: int = 3) -> str:
-    """Time: `12.3 s`, `4.56 ms`, `3.00 us`; from two minutes on, minutes."""
+    """Time: `12.3 s`, `4.56 ms`, `3.00 us`; from a thousand seconds on, minutes."""
     size = abs(value_s)
     if not math.isfinite(value_s):
         return f"{value_s} s"
-    units = ((7200.0, 3600.0, "h"), (120.0, 60.0, "min"), (0.9995, 1.0, "s"), (0.9995e-3, 1e-3, "ms"))
+    units = ((36000.0, 3600.0, "h"), (999.5, 60.0, "min"), (0.9995, 1.0, "s"), (0.9995e-3, 1e-3, "ms"))
     unit, name = next(((unit, name) for least, unit, name in units if size >= least), (1e-6, "us"))
     return "0 s" if size == 0.0 else f"{_digits(value_s / unit, digits)} {name}"
 

@@ -28,8 +28,8 @@ _SIZE_TITLES = {
 }
 _OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload")
 """Decisions said once above the table when all mappings agree on them."""
-_MANY = 6
-"""Assumptions and tallies shown before `--verbose` is needed for the rest."""
+_MANY = 4
+"""Assumptions of one input, and tallies, shown before `--verbose` is needed for the rest."""
 
 
 def solve_lines(answer: Answer, *, width: int, verbose: bool = False, footer: bool = True) -> list[Text]:
@@ -67,6 +67,8 @@ def _verdict(answer: Answer) -> str:
         text = f"{stopped}best {human.seconds(answer.best.step_time_s, 4)}"
         if answer.bound_s is None or answer.gap is None:
             return f"{text}; no lower bound is known, so it may be far from the fastest"
+        if answer.gap == 0.0:
+            return f"{text}; the bounds of the search meet it, no backend has proven the ranking"
         return f"{text}, lower bound {human.seconds(answer.bound_s, 4)}, gap {human.percent(answer.gap)}: not proven"
     if answer.status == "infeasible":
         return "no mapping fits" + (f", proven by {' and by '.join(proven)}" if proven else "")
@@ -251,12 +253,25 @@ def footer_lines(answer: Answer, width: int, *, verbose: bool) -> list[Text]:
         f"{human.count(space.pairs_evaluated)} pairs evaluated",
         *(proof_text(proof) for proof in answer.proofs if verbose or proof.status != "proven"),
     ]
-    if assumed := answer.provenance.assumptions:
-        shown = assumed if verbose else assumed[:_MANY]
-        more = f"; and {len(assumed) - len(shown)} more (--verbose)" if len(assumed) > len(shown) else ""
-        facts.append(f"Rests on: {'; '.join(shown)}{more}")
+    if answer.provenance.assumptions:
+        facts.append(f"Rests on {_assumptions(answer.provenance.assumptions, verbose)}")
     facts += [f"Note: {note}" for note in answer.notes]
     return [Text(""), *(line for fact in facts for line in flowed(fact, width=width, style="dim"))]
+
+
+def _assumptions(sentences: Sequence[str], verbose: bool) -> str:
+    """Assumptions by where they stand: `topology asic: HBM 96 GB (assumed), ...`; the first of each in short."""
+    by_home: dict[str, list[str]] = {}
+    for sentence in sentences:
+        home, found, fact = sentence.partition(": ")
+        by_home.setdefault(home if found and "(" not in home else "", []).append(fact if found else sentence)
+    texts = []
+    for home, facts in by_home.items():
+        shown = facts if verbose else facts[:_MANY]
+        more = f", and {len(facts) - len(shown)} more" if len(facts) > len(shown) else ""
+        texts.append(f"{home}{': ' if home else ''}{', '.join(shown)}{more}")
+    hint = "" if verbose or all(len(facts) <= _MANY for facts in by_home.values()) else " (all: --verbose)"
+    return "; ".join(texts) + hint
 
 
 def proof_text(proof: Proof) -> str:

@@ -67,6 +67,14 @@ def test_devices_are_a_column_only_when_mappings_differ_in_them():
     assert "2,048" in text
 
 
+def test_assumptions_are_told_by_input_and_all_of_them_on_request():
+    brief, full = (" ".join(plain(solve_lines(answers.optimal(), width=120, verbose=v)).split()) for v in (False, True))
+    assert "Rests on topology asic: device hbm 96 GB (assumed), device hbm bandwidth" in brief
+    assert "and 1 more; profile asic: GEMM" in brief
+    assert "pod bandwidth" not in brief
+    assert "pod bandwidth 12.5 GB/s (assumed); profile asic: GEMM" in full
+
+
 def test_single_mapping_needs_no_shared_line():
     assert "every mapping" not in plain(solve_lines(answers.optimal(1), width=120))
 
@@ -114,7 +122,8 @@ def test_ascii_screens_get_ascii(tmp_path, run_file):
         (human.seconds(12.381, 4), "12.38 s"),
         (human.seconds(0.0045), "4.50 ms"),
         (human.seconds(3e-6), "3.00 us"),
-        (human.seconds(612), "10.2 min"),
+        (human.seconds(612), "612 s"),
+        (human.seconds(1500), "25.0 min"),
         (human.seconds(0), "0 s"),
         (human.count(4_200_000), "4.20 M"),
         (human.count(4096), "4,096"),
