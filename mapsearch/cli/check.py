@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mapsearch.cli import options
 from mapsearch.cli.render import emit
-from mapsearch.errors import ExitCode, InputError
+from mapsearch.errors import ExitCode, InputError, listed
 
 if TYPE_CHECKING:
+    from mapsearch.answer import Provenance
     from mapsearch.inventories.mapping import Mapping
 
 _ANSWER = "mapsearch.answer/"
@@ -40,7 +42,8 @@ def command(
     solved for; options win over it. Exit 0 when every relation holds, 3 when one does not.
     """
     options.check_output(output)
-    wanted, solved_for = read_mapping(mapping)
+    wanted, about = read_mapping(mapping)
+    solved_for = names_of(about)
     chosen = options.read_run(
         run or solved_for.get("run") or options.DEFAULT_RUN,
         overrides={name: run_options[name] for name in options.OVERRIDES},
@@ -55,11 +58,29 @@ def command(
         profile=profile or solved_for.get("profile"),
     )
     emit(report, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
+    other = differing(about, report.provenance)
+    if other and not quiet:
+        print(f"mapsearch: note: not the same {listed(other)} as the answer was solved for", file=sys.stderr)
     return ExitCode.FOUND if report.feasible else ExitCode.INFEASIBLE
 
 
-def read_mapping(name: str) -> tuple[Mapping, dict[str, str]]:
-    """The mapping of a file, and what it was solved for when the file is an answer. Raises InputError."""
+def names_of(about: Provenance | None) -> dict[str, str]:
+    """The inputs an answer names, without the remark that they are built in."""
+    if about is None:
+        return {}
+    names = {"model": about.model, "run": about.run, "topology": about.topology, "profile": about.profile}
+    return {kind: shown.removesuffix(" (built in)") for kind, shown in names.items()}
+
+
+def differing(before: Provenance | None, now: Provenance | None) -> list[str]:
+    """Inputs whose content is not what the answer was solved for: files that changed, or options given to `solve`."""
+    if before is None or now is None:
+        return []
+    return [kind for kind, digest in before.input_sha256.items() if now.input_sha256.get(kind, digest) != digest]
+
+
+def read_mapping(name: str) -> tuple[Mapping, Provenance | None]:
+    """The mapping of a file, and where it came from when the file is an answer. Raises InputError."""
     from mapsearch import documents
     from mapsearch.inventories.base import validate
     from mapsearch.inventories.mapping import Mapping
@@ -69,7 +90,7 @@ def read_mapping(name: str) -> tuple[Mapping, dict[str, str]]:
     if not (isinstance(data, dict) and str(data.get("schema", "")).startswith(_ANSWER)):
         if mark:
             raise InputError("is not an answer of `mapsearch solve`, so #RANK picks nothing from it", file=path)
-        return validate(Mapping, data, file=path), {}
+        return validate(Mapping, data, file=path), None
     from pydantic import ValidationError
 
     from mapsearch.answer import Answer
@@ -86,11 +107,4 @@ def read_mapping(name: str) -> tuple[Mapping, dict[str, str]]:
         held = f"it holds {len(answer.mappings)}" if answer.mappings else f"it holds none (status {answer.status})"
         raise InputError(f"has no mapping of rank {rank or 1}; {held}", file=path)
     plain = {**found.sizes, **found.choices, "placement": found.placement}
-    about = answer.provenance
-    names = {"model": about.model, "run": about.run, "topology": about.topology, "profile": about.profile}
-    return validate(Mapping, plain, file=path), {key: _plain(value) for key, value in names.items()}
-
-
-def _plain(shown: str) -> str:
-    """The name to look up, without the remark that it is built in."""
-    return shown.removesuffix(" (built in)")
+    return validate(Mapping, plain, file=path), answer.provenance

@@ -1,6 +1,6 @@
 """Numbers as people read them: `1.25 TB`, `12.3 s`, `4.2 M`.
 
-Contents: amount, seconds, count, percent, share, measured.
+Contents: amount, seconds, count, percent, scaled_unit, measured, plain_number.
 
 These are for reading only; files carry SI floats.
 """
@@ -8,6 +8,7 @@ These are for reading only; files carry SI floats.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 _STEPS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -64,13 +65,28 @@ def percent(fraction: float) -> str:
     return f"{hundred:.1f} %"
 
 
+def scaled_unit(unit: str) -> bool:
+    """True for the units that `measured` writes into the number itself (bytes, seconds, shares)."""
+    return unit in _SCALED
+
+
 def measured(value: float, unit: str) -> str:
-    """A value of a relation in its own unit: bytes and seconds scaled, others as a number with the unit."""
-    if unit in ("bytes", "B"):
-        return amount(value)
-    if unit in ("s", "seconds"):
-        return seconds(value)
-    if unit in ("share", "fraction"):
-        return percent(value)
-    text = count(value) if float(value).is_integer() else _scaled(value, "")
-    return f"{text} {unit}".strip()
+    """A value of a relation in its own unit: bytes, seconds and shares scaled, others as a number with the unit."""
+    if unit in _SCALED:
+        return _SCALED[unit](value)
+    return f"{plain_number(value)} {unit}".strip()
+
+
+def plain_number(value: float) -> str:
+    """A number without a unit, short."""
+    return count(value) if float(value).is_integer() else _scaled(value, "")
+
+
+_SCALED: dict[str, Callable[[float], str]] = {
+    "bytes": amount,
+    "B": amount,
+    "s": seconds,
+    "seconds": seconds,
+    "share": percent,
+    "fraction": percent,
+}

@@ -66,7 +66,8 @@ def _sentence(margin: Margin, width: int) -> list[Text]:
 
 def _relations(margins: Sequence[Margin], width: int) -> list[Text]:
     def numbers(values: Sequence[float]) -> list[str]:
-        return [human.measured(value, margin.unit) for value, margin in zip(values, margins, strict=True)]
+        pairs = zip(values, (margin.unit for margin in margins), strict=True)
+        return [human.measured(v, unit) if human.scaled_unit(unit) else human.plain_number(v) for v, unit in pairs]
 
     columns = [
         Column("relation", [margin.relation for margin in margins], left=True),
@@ -74,9 +75,10 @@ def _relations(margins: Sequence[Margin], width: int) -> list[Text]:
         Column("demand", numbers([margin.demand for margin in margins])),
         Column("limit", numbers([margin.limit for margin in margins])),
         Column("margin", numbers([margin.margin for margin in margins])),
+        Column("", ["" if human.scaled_unit(margin.unit) else margin.unit for margin in margins], left=True),
         Column("origin", [margin.origin for margin in margins], left=True),
     ]
-    head, *rows = grid(columns if grid_width(columns) <= width else columns[:-1])
+    head, *rows = grid(next((fit for fit in (columns, columns[:-1]) if grid_width(fit) <= width), columns[:-2]))
     for margin, line in zip(margins, rows, strict=True):
         if margin.margin < 0:
             line.stylize("red")

@@ -48,6 +48,15 @@ def test_an_answer_is_read_by_rank(mapsearch, api, run_file, tmp_path, suffix, r
     assert (options["model"], options["topology"], options["profile"]) == ("moe-5t", "asic", "asic-assumed")
 
 
+def test_other_inputs_than_the_answer_was_solved_for_are_named(mapsearch, api, run_file, tmp_path):
+    path = tmp_path / "answer.json"
+    path.write_text(answers.optimal().to_json())
+    assert mapsearch("check", path, "--run", run_file).err == ""
+    other = answers.PROVENANCE.model_copy(update={"input_sha256": {"model": "1" * 64}})
+    api.report = answers.report().model_copy(update={"provenance": other})
+    assert "not the same model as the answer" in mapsearch("check", path, "--run", run_file).err
+
+
 def test_options_win_over_the_answer(mapsearch, api, run_file, tmp_path):
     path = tmp_path / "answer.json"
     path.write_text(answers.optimal().to_json())
