@@ -213,7 +213,7 @@ class _Work:
         """Find the fastest mappings."""
         with self.phase("search"):
             self.found = search(self.problem, self.top, deadline=self.deadline, report=self.watch)
-            self.interrupted = bool(getattr(self.found, "interrupted", False))
+            self.interrupted = self.found.interrupted
 
     def prove(self, prover: Callable[..., Proof] | None) -> None:
         """Prove what the search found, when it went through the whole space."""
@@ -304,7 +304,7 @@ class _Work:
 
     def bound_s(self, best: float | None) -> float | None:
         """Lower bound of the best step time; the best itself when the search went through the whole space."""
-        if self.found is None or not math.isfinite(self.found.bound_s):
+        if self.found is None or not 0.0 < self.found.bound_s < math.inf:
             return None
         return self.found.bound_s if best is None else min(self.found.bound_s, best)
 

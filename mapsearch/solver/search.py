@@ -99,6 +99,8 @@ class Search:
     seconds: float
     seconds_to_best: float
     groups: list[Tables]
+    interrupted: bool = False
+    """True when the user stopped it; what was found until then is in `top`."""
 
 
 def rows_of(problem: Problem) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -152,6 +154,13 @@ class _State:
     pairs: int = 0
     best_at: float = 0.0
     cut_short: bool = False
+    interrupted: bool = False
+    untabulated: bool = False
+    """Some part of the space was not even bounded, so no lower bound is known."""
+
+    def interrupt(self) -> None:
+        """Remember that the user stopped the search: it ends at the next look at the clock."""
+        self.cut_short = self.interrupted = True
 
     def late(self) -> bool:
         """True when the time is over; remembers it."""
@@ -181,11 +190,10 @@ def search(
     heapq.heapify(heap)
     opened = _best_first(state, tables, heap)
     cutoff = state.top.cutoff_s
-    best = state.top.best_s
     return Search(
         top=state.top.ranked,
         complete=not state.cut_short,
-        bound_s=min([entry.bound for entry in heap], default=best) if state.cut_short else best,
+        bound_s=_bound_s(state, heap),
         open_cells=sorted(((b, tables[n], index) for b, n, index in opened if b <= cutoff), key=lambda c: (c[0], c[2])),
         mappings=counts[0],
         cells=counts[1],
@@ -194,7 +202,16 @@ def search(
         seconds=time.monotonic() - started,
         seconds_to_best=state.best_at - started,
         groups=tables,
+        interrupted=state.interrupted,
     )
+
+
+def _bound_s(state: _State, heap: list[_Entry]) -> float:
+    """Lower bound of the step time of every mapping, listed or not; 0 when part of the space was not bounded."""
+    if state.untabulated:
+        return 0.0
+    left = [entry.bound for entry in heap] if state.cut_short else []
+    return min([*left, state.top.best_s])
 
 
 @dataclass(order=True)
@@ -214,29 +231,37 @@ def _best_first(state: _State, tables: list[Tables], heap: list[_Entry]) -> list
     steps = 0
     while heap and heap[0].bound <= state.top.cutoff_s and not state.late():
         entry = heapq.heappop(heap)
-        place = (entry.number, entry.position)
-        following = 0
-        if entry.rank < 0:
-            ordered[place] = _ordered_cells(state.problem, tables[entry.number], entry.position)
-        else:
-            most = int(np.searchsorted(ordered[place].bounds, state.top.cutoff_s, side="right"))
-            following = min(entry.rank + BLOCK, most)
-            _offer_all(state, tables[entry.number], ordered[place], entry.rank, following)
-        bounds = ordered[place].bounds
-        if following < len(bounds):
-            heapq.heappush(heap, _Entry(float(bounds[following]), *place, following))
-        steps += 1
-        if steps % 64 == 0:
-            state.tell(
-                Progress(
-                    "search", steps, 0, state.top.best_s if state.top.by_key else None, heap[0].bound if heap else None
-                )
-            )
+        try:
+            _step(state, tables, heap, ordered, entry)
+            steps += 1
+            if steps % 64 == 0:
+                best = state.top.best_s if state.top.by_key else None
+                state.tell(Progress("search", steps, 0, best, heap[0].bound if heap else None))
+        except KeyboardInterrupt:
+            state.interrupt()
+            heapq.heappush(heap, entry)
     return [
         (float(bound), number, index)
         for (number, _), found in ordered.items()
         for bound, index in zip(found.bounds, found.cells, strict=True)
     ]
+
+
+def _step(
+    state: _State, tables: list[Tables], heap: list[_Entry], ordered: dict[tuple[int, int], _Ordered], entry: _Entry
+) -> None:
+    """Bound a slice sharply or evaluate its next block of cells, and queue what is left of it."""
+    place = (entry.number, entry.position)
+    following = 0
+    if entry.rank < 0:
+        ordered[place] = _ordered_cells(state.problem, tables[entry.number], entry.position)
+    else:
+        most = int(np.searchsorted(ordered[place].bounds, state.top.cutoff_s, side="right"))
+        following = min(entry.rank + BLOCK, most)
+        _offer_all(state, tables[entry.number], ordered[place], entry.rank, following)
+    bounds = ordered[place].bounds
+    if following < len(bounds):
+        heapq.heappush(heap, _Entry(float(bounds[following]), *place, following))
 
 
 @dataclass(frozen=True)
@@ -264,9 +289,14 @@ def _tabulated(state: _State, prune: bool) -> tuple[list[Tables], tuple[int, int
     todo = rows_of(state.problem)
     for number, (used, row) in enumerate(todo):
         if state.late():
+            state.untabulated = True
             break
-        state.tell(Progress("tables", number, len(todo)))
-        tables += tabulate(state.problem, used, row, prune=prune)
+        try:
+            state.tell(Progress("tables", number, len(todo)))
+            tables += tabulate(state.problem, used, row, prune=prune)
+        except KeyboardInterrupt:
+            state.interrupt()
+            state.untabulated = True
         here = count_space(state.problem, used, row)
         counts = (counts[0] + here[0], counts[1] + here[1], counts[2] + here[2])
     return tables, counts
