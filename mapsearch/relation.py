@@ -57,3 +57,10 @@ class Relation:
     origin: str = "physics"
     levers: tuple[str, ...] = field(default=())
     source: str = ""
+    statement: str = ""
+    """The rule in words without a mapping's numbers, for conflicts; its name when left out."""
+
+    @property
+    def words(self) -> str:
+        """The rule in words."""
+        return self.statement or self.name.replace("_", " ")

@@ -115,6 +115,8 @@ class Model(Inventory):
     """Rows of a learned position table, 0 for rotary positions."""
     mtp_layers: int = Field(default=0, ge=0)
     """Multi-token-prediction modules trained with the model; each one is a layer of the last kind."""
+    nominal_parameters: float = Field(default=0.0, ge=0.0)
+    """Parameters that the model is named after (5e12 for a "5T" model), 0 when not said; never used to compute."""
     max_sequence_length: int = Field(default=0, ge=0)
     """Longest sequence the model was published for, 0 when not said."""
     dropout: bool = False

@@ -39,15 +39,9 @@ def _attention_pick(tables: Tables, own: NDArray[np.intp]) -> Pick:
     return lambda value: np.asarray(value)[..., own] if np.shape(value)[-1:] == (count,) else value
 
 
-def _product_positions(tables: Tables, position: int) -> Ints:
-    """For each microbatch, where the expert tables hold its product with the DP size."""
-    batches = np.asarray(tables.cell.micro_batch).reshape(-1)
-    return np.searchsorted(tables.products, tables.dp[position] * batches)
-
-
-def _expert_pick(tables: Tables, position: int) -> Pick:
-    """The expert tables' slice of one DP size, laid out by microbatch."""
-    where = _product_positions(tables, position)
+def by_microbatch(products: Ints, dp: int, batches: Ints) -> Pick:
+    """A view of expert tables at one DP size, laid out by microbatch instead of by the product of both."""
+    where = np.searchsorted(products, dp * batches)
 
     def pick(value: Num) -> Num:
         array = np.asarray(value)
@@ -56,6 +50,11 @@ def _expert_pick(tables: Tables, position: int) -> Pick:
         return np.swapaxes(array[where], 0, 1)
 
     return pick
+
+
+def _expert_pick(tables: Tables, position: int) -> Pick:
+    batches = np.asarray(tables.cell.micro_batch).reshape(-1)
+    return by_microbatch(tables.products, int(tables.dp[position]), batches)
 
 
 def _cell_pick(position: int) -> Pick:

@@ -1,0 +1,1 @@
+"""Explanations: what binds a mapping, and why nothing fits."""
