@@ -117,13 +117,24 @@ def quick_bound(problem: Problem, tables: Tables, position: int) -> float:
 
 def _smallest_fit(problem: Problem, tables: Tables, own: NDArray[np.intp], pick_e: Pick) -> Mask:
     """Where the smallest options of both grids fit together on every kind of stage, each kind by itself."""
-    limit = memory_limit(problem)
-    fits: Mask = np.ones((1,) * 7, dtype=bool)
+    return _floor(tables, own, pick_e) <= memory_limit(problem)
+
+
+def _floor(tables: Tables, own: NDArray[np.intp], pick_e: Pick) -> Floats:
+    worst: Floats = np.full((1,) * 7, -np.inf)
     for a, e in zip(tables.attention.memory.take(own).hbm, tables.expert.memory.hbm, strict=True):
         least_a = np.asarray(a).min(axis=-1, keepdims=True)
         least_e = np.asarray(pick_e(e)).min(axis=-1, keepdims=True)
-        fits = fits & (least_a + least_e <= limit)
-    return fits
+        worst = np.maximum(worst, least_a + least_e)
+    return worst
+
+
+def memory_floor(tables: Tables, position: int) -> Floats:
+    """Bytes that the worst stage of each cell of one DP size needs at least.
+
+    Shape: (micro_batch, pipeline, recompute, zero, offload), dimensions it does not depend on being 1.
+    """
+    return _floor(tables, _own(tables, position), _expert_pick(tables, position))[0, ..., 0]
 
 
 def memory_limit(problem: Problem) -> float:

@@ -1,7 +1,7 @@
 """One cell as a small joint problem: two option lists, and a composition that couples them.
 
 Contents: GridList, CellProblem, cell_problem, pair_view, expressions, evaluate, Block, block_of,
-option_bounds, evaluate_block.
+option_bounds, widened, evaluate_block.
 
 This is what every backend solves: the exhaustive one by evaluating all pairs, CP-SAT and MILP by encoding the same
 composition over 0/1 literals of the options.
@@ -249,22 +249,31 @@ def option_bounds(block: Block, best_attention: list[StageSum], best_expert: lis
     return np.where(block.allowed_attention, first, np.inf), np.where(block.allowed_expert, second, np.inf)
 
 
+def widened(block: Block) -> CellProblem:
+    """The block's problem with its cell values ready to meet pairs: shape (cells, 1, 1)."""
+    joined, timing = block.problem, block.problem.timing
+    weights = [_wide(weight) for weight in timing.ramp_weights]
+    return replace(
+        joined,
+        own={classes: [_stage(s, _wide) for s in stages] for classes, stages in joined.own.items()},
+        timing=replace(
+            timing,
+            steady_rounds=_wide(timing.steady_rounds),
+            ramp_scale=_wide(timing.ramp_scale),
+            ramp_weights=(weights[0], weights[1], weights[2]),
+            counts=[_wide(count) for count in timing.counts],
+        ),
+    )
+
+
 def evaluate_block(problem: Problem, block: Block) -> Evaluation:
     """Every pair of several cells; options that a cell does not allow are infeasible.
 
     Shapes: (cells, attention options, expert options).
     """
     joined = block.problem
-    own = {classes: [_stage(s, _wide) for s in stages] for classes, stages in joined.own.items()}
-    timing = replace(
-        joined.timing,
-        steady_rounds=_wide(joined.timing.steady_rounds),
-        ramp_scale=_wide(joined.timing.ramp_scale),
-        ramp_weights=tuple(_wide(weight) for weight in joined.timing.ramp_weights),
-        counts=[_wide(count) for count in joined.timing.counts],
-    )
     shape = (len(block.cells), len(joined.attention), len(joined.expert))
-    result = _evaluated(problem, replace(joined, own=own, timing=timing), shape)
+    result = _evaluated(problem, widened(block), shape)
     allowed = block.allowed_attention[..., :, None] & block.allowed_expert[..., None, :]
     return Evaluation(result.step_time_s, result.feasible & allowed)
 

@@ -1,0 +1,238 @@
+"""Binding in value: the least relaxation of a limit that unlocks a faster mapping (FORMULAS 7.1).
+
+Contents: bindings.
+
+For every ranked mapping: among the mappings that are faster than it and break only one limit, the one that breaks it
+least. Zero slack is neither needed nor enough for a limit to bind. HBM is looked at up to `tables.WHAT_IF` of its
+limit, exposure limits up to the whole step.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mapsearch.answer import Binding
+from mapsearch.axes import written
+from mapsearch.constraints.capacity import usable_hbm_bytes
+from mapsearch.costs.step import StageSum
+from mapsearch.quantity import Floats
+from mapsearch.relation import Relation
+from mapsearch.solver.bounds import memory_floor, quick_bound, slice_bounds
+from mapsearch.solver.cells import Block, Index, block_of, evaluate_block, option_bounds, pair_view, widened
+from mapsearch.solver.options import Ints
+from mapsearch.solver.problem import Problem
+from mapsearch.solver.ranking import KEY
+from mapsearch.solver.search import BLOCK, Candidate, Key, Search, key_of
+from mapsearch.solver.tables import WHAT_IF, Tables
+
+RELAXABLE = ("hbm", "host_memory", "exposed")
+"""Relations (by the start of their name) whose limit is a number that a user can raise."""
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A faster mapping that breaks one limit: by how much, and which it is."""
+
+    excess: float
+    """Demand over limit, in the relation's unit."""
+    step_time_s: float
+    key: Key
+
+
+@dataclass
+class Frontier:
+    """Blocked mappings that no other one beats in both excess and step time."""
+
+    points: list[Blocked] = field(default_factory=list)
+
+    def covers(self, excess: float, step_time_s: float) -> bool:
+        """True when some point is at least as good in both."""
+        return any(p.excess <= excess and p.step_time_s <= step_time_s for p in self.points)
+
+    def add(self, point: Blocked) -> None:
+        """Take a point in unless it is covered."""
+        if not self.covers(point.excess, point.step_time_s):
+            self.points = [
+                p for p in self.points if not (point.excess <= p.excess and point.step_time_s <= p.step_time_s)
+            ]
+            self.points.append(point)
+
+    def nearest(self, faster_than_s: float) -> Blocked | None:
+        """The least excess that unlocks something faster."""
+        better = [p for p in self.points if p.step_time_s < faster_than_s * (1.0 - 1e-9)]
+        return min(better, key=lambda p: (p.excess, p.step_time_s, p.key)) if better else None
+
+
+def bindings(problem: Problem, found: Search) -> list[tuple[Binding | None, str]]:
+    """For each ranked mapping: what binds it, or a sentence that says why no single limit does."""
+    if not found.top:
+        return []
+    relations = [r for r in problem.side("pair") if r.name.startswith(RELAXABLE)]
+    slowest = max(c.step_time_s for c in found.top)
+    fronts = {r.name: blocked_by(problem, found, r, slowest) for r in relations}
+    return [_binding(problem, candidate, relations, fronts) for candidate in found.top]
+
+
+def blocked_by(problem: Problem, found: Search, relation: Relation, slower_s: float) -> Frontier:
+    """The frontier of mappings faster than `slower_s` that break only this relation."""
+    free = problem.without(relation.name)
+    front, fastest = Frontier(), min(c.step_time_s for c in found.top)
+    heap: list[tuple[float, int, int, int]] = []
+    lists: dict[tuple[int, int], _Cells] = {}
+    for number, tables in enumerate(found.groups):
+        for position in range(len(tables.dp)):
+            if quick_bound(free, tables, position) >= slower_s:
+                continue
+            cells = _cells(problem, free, tables, position, relation, slower_s)
+            if len(cells.cells):
+                lists[number, position] = cells
+                heap.append((float(cells.excess[0]), number, position, 0))
+    heapq.heapify(heap)
+    while heap:
+        excess, number, position, rank = heapq.heappop(heap)
+        nearest = front.nearest(fastest)
+        if nearest is not None and excess >= nearest.excess:
+            break
+        cells, tables = lists[number, position], found.groups[number]
+        stop = min(rank + BLOCK, len(cells.cells))
+        _collect(free, tables, cells, rank, stop, relation, slower_s, front)
+        if stop < len(cells.cells):
+            heapq.heappush(heap, (float(cells.excess[stop]), number, position, stop))
+    return front
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Cells of one DP size that could be faster without the relation, by the least excess they could have."""
+
+    cells: list[Index]
+    excess: Floats
+    best_attention: list[StageSum]
+    best_expert: list[StageSum]
+
+
+def _cells(
+    problem: Problem, free: Problem, tables: Tables, position: int, relation: Relation, slower_s: float
+) -> _Cells:
+    sharp = slice_bounds(free, tables, position)
+    inside = sharp.bounds < slower_s
+    if relation.name == "hbm":
+        limit = usable_hbm_bytes(problem.facts)
+        excess = np.maximum(memory_floor(tables, position) - limit, 0.0)
+        inside = inside & (excess <= (WHAT_IF - 1.0) * limit)
+    else:
+        excess = np.zeros(inside.shape)
+    excess = np.broadcast_to(excess, inside.shape)
+    places = np.argwhere(inside)
+    values = excess[inside]
+    order = np.lexsort((sharp.bounds[inside], values))
+    cells = [(position, *place) for place in places[order].tolist()]
+    return _Cells(cells, values[order], list(sharp.best_attention), list(sharp.best_expert))
+
+
+def _collect(
+    free: Problem,
+    tables: Tables,
+    cells: _Cells,
+    start: int,
+    stop: int,
+    relation: Relation,
+    slower_s: float,
+    front: Frontier,
+) -> None:
+    """Add the blocked pairs of a block of cells to the frontier."""
+    block, attention, expert = _narrowed(tables, cells, start, stop, slower_s)
+    if not len(attention) or not len(expert):
+        return
+    result = evaluate_block(free, block)
+    view = pair_view(widened(block))
+    excess = np.broadcast_to(relation.demand(view) - relation.limit(view), result.step_time_s.shape)
+    hits = result.feasible & (result.step_time_s < slower_s) & (excess > 0.0)
+    places = np.argwhere(hits)
+    order = np.lexsort((result.step_time_s[hits], excess[hits]))
+    fastest = np.inf
+    for number, i, j in places[order]:
+        seconds = float(result.step_time_s[number, i, j])
+        if seconds >= fastest:
+            continue
+        fastest = seconds
+        key = key_of(tables, block.cells[number], int(attention[i]), int(expert[j]))
+        front.add(Blocked(float(excess[number, i, j]), seconds, key))
+
+
+def _narrowed(tables: Tables, cells: _Cells, start: int, stop: int, slower_s: float) -> tuple[Block, Ints, Ints]:
+    """The block of cells with the options that could be faster at all."""
+    chosen = cells.cells[start:stop]
+    attention = np.flatnonzero(tables.attention.options.sizes[2] == tables.dp[chosen[0][0]])
+    expert = np.arange(len(tables.expert.options))
+    block = block_of(tables, chosen, attention, expert)
+    bounds = option_bounds(block, cells.best_attention, cells.best_expert)
+    attention = attention[(bounds[0] < slower_s).any(axis=0)]
+    expert = expert[(bounds[1] < slower_s).any(axis=0)]
+    if not len(attention) or not len(expert):
+        return block, attention, expert
+    return block_of(tables, chosen, attention, expert), attention, expert
+
+
+def _binding(
+    problem: Problem, candidate: Candidate, relations: list[Relation], fronts: dict[str, Frontier]
+) -> tuple[Binding | None, str]:
+    """The relation whose relative relaxation is smallest, or a note that none helps."""
+    nearest = {r.name: fronts[r.name].nearest(candidate.step_time_s) for r in relations}
+    scale = {r.name: _scale(problem, r, candidate) for r in relations}
+    blocked = {name: point for name, point in nearest.items() if point is not None}
+    if not blocked:
+        share = f"{WHAT_IF - 1.0:.0%}"
+        return None, f"no limit binds: up to {share} more HBM would unlock nothing faster"
+    name = min(blocked, key=lambda n: blocked[n].excess / scale[n])
+    relation = next(r for r in relations if r.name == name)
+    point = blocked[name]
+    relax, lever = _lever(problem, relation, point, candidate)
+    return (
+        Binding(
+            relation=name,
+            lever=lever,
+            relax_by=relax,
+            unit=relation.unit,
+            unlock=difference(candidate.key, point.key),
+            gain=1.0 - point.step_time_s / candidate.step_time_s,
+            step_time_s=point.step_time_s,
+        ),
+        "",
+    )
+
+
+def _scale(problem: Problem, relation: Relation, candidate: Candidate) -> float:
+    if relation.name == "hbm":
+        return usable_hbm_bytes(problem.facts)
+    if relation.name == "host_memory":
+        return max(problem.facts.fabric.device.host_memory_bytes, 1.0)
+    return candidate.step_time_s
+
+
+def _lever(problem: Problem, relation: Relation, point: Blocked, candidate: Candidate) -> tuple[float, str]:
+    """How much the user's own input has to change: HBM is raised before context and reserve are taken off."""
+    if relation.name == "hbm":
+        more = point.excess / (1.0 - problem.facts.run.reserve)
+        return more, f"HBM per device +{more / 1e9:,.1f} GB"
+    if relation.name == "host_memory":
+        return point.excess, f"host memory per device +{point.excess / 1e9:,.1f} GB"
+    share = point.excess / point.step_time_s
+    return share, f"{relation.name.replace('_', ' ')} limit +{share:.1%} of the step"
+
+
+def difference(before: Key, after: Key) -> str:
+    """Axes in which two mappings differ, as `PP16 -> PP8, recompute full -> norm`; placement when none does."""
+    parts = []
+    for axis, old, new in zip(KEY, before, after, strict=True):
+        if old != new:
+            first, second = written(axis, old), written(axis, new)
+            parts.append(
+                f"{axis.upper()}{first} -> {axis.upper()}{second}"
+                if isinstance(first, int) and len(axis) <= 3
+                else f"{axis.replace('_', ' ')} {first} -> {second}"
+            )
+    return ", ".join(parts) or "another placement"
