@@ -44,6 +44,7 @@ class Quantity(Generic[P, R]):
         return self.function.__name__
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The value of the quantity, over scalars or arrays."""
         return self.function(*args, **kwargs)
 
 

@@ -30,7 +30,7 @@ hbm = Relation(
     demand=_peak,
     limit=lambda view: usable_hbm_bytes(view.facts),
     sentence=lambda view, demand, limit: (
-        f"the worst stage needs {demand / 1e9:,.1f} GB per device; {view.facts.fabric.name} offers {limit / 1e9:,.1f} GB "
+        f"the worst stage needs {demand / 1e9:,.1f} GB per device; {view.facts.fabric.name} offers {limit / 1e9:,.1f} "
         f"of {view.facts.fabric.device.hbm_bytes / 1e9:,.0f} GB after context and {view.facts.run.reserve:.0%} reserve"
     ),
     levers=("HBM", "devices", "recompute", "pp", "zero", "offload"),
