@@ -88,7 +88,7 @@ def _composed(tables: Tables, position: int, best_a: list[StageSum], best_e: lis
     return np.where(np.isnan(bound), np.inf, bound)
 
 
-def quick_bound(problem: Problem, tables: Tables, position: int) -> float:
+def quick_bound(tables: Tables, position: int, limit_bytes: float) -> float:
     """Least step time that any cell of one DP size could have; infinite when none can hold a feasible pair.
 
     Times are taken over all options; only cells whose smallest options fit in memory count.
@@ -110,14 +110,9 @@ def quick_bound(problem: Problem, tables: Tables, position: int) -> float:
         [_best(stage, reduced(pick, np.min), reduced(pick, np.max), fills) for stage in table.sums[ALL_CLASSES]]
         for pick, table in ((pick_a, tables.attention), (pick_e, tables.expert))
     ]
-    possible = tables.allowed[position : position + 1] & _smallest_fit(problem, tables, own, pick_e)
+    possible = tables.allowed[position : position + 1] & (_floor(tables, own, pick_e) <= limit_bytes)
     bound = _composed(tables, position, *best)
     return float(np.min(np.where(possible, bound, np.inf)))
-
-
-def _smallest_fit(problem: Problem, tables: Tables, own: NDArray[np.intp], pick_e: Pick) -> Mask:
-    """Where the smallest options of both grids fit together on every kind of stage, each kind by itself."""
-    return _floor(tables, own, pick_e) <= memory_limit(problem)
 
 
 def _floor(tables: Tables, own: NDArray[np.intp], pick_e: Pick) -> Floats:
@@ -152,13 +147,13 @@ class Slice:
     best_expert: list[StageSum]
 
 
-def slice_bounds(problem: Problem, tables: Tables, position: int) -> Slice:
-    """Lower bound of every cell of one DP size."""
-    own, limit = _own(tables, position), memory_limit(problem)
+def slice_bounds(tables: Tables, position: int, limit_bytes: float) -> Slice:
+    """Lower bound of every cell of one DP size with so much memory per device."""
+    own = _own(tables, position)
     pick_a, pick_e = _attention_pick(tables, own), _expert_pick(tables, position)
     memory_a = tables.attention.memory.take(own)
     memory_e = tables.expert.memory
-    fit_a, fit_e = _fitting(tables, position, memory_a, limit)
+    fit_a, fit_e = _fitting(tables, position, memory_a, limit_bytes)
     possible = fit_a.any(axis=-1) & fit_e.any(axis=-1)
     fills = np.asarray(tables.timing.ramp_weights[2]) < 0
     allowed_a, allowed_e = pick_a(tables.attention.allowed), pick_e(tables.expert.allowed)

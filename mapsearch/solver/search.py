@@ -18,7 +18,7 @@ import numpy as np
 
 from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
-from mapsearch.solver.bounds import Slice, quick_bound, slice_bounds
+from mapsearch.solver.bounds import Slice, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
 from mapsearch.solver.options import pipeline_rows
 from mapsearch.solver.problem import Problem
@@ -101,6 +101,8 @@ class Search:
     groups: list[Tables]
     interrupted: bool = False
     """True when the user stopped it; what was found until then is in `top`."""
+    k: int = 0
+    """How many mappings were asked for."""
 
 
 def rows_of(problem: Problem) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -181,8 +183,9 @@ def search(
     started = time.monotonic()
     state = _State(problem, Top(k), deadline, report or (lambda _progress: None), started, best_at=started)
     tables, counts = _tabulated(state, prune)
+    limit = memory_limit(problem)
     slices = [
-        (quick_bound(problem, group, position), number, position)
+        (quick_bound(group, position, limit), number, position)
         for number, group in enumerate(tables)
         for position in range(len(group.dp))
     ]
@@ -203,6 +206,7 @@ def search(
         seconds_to_best=state.best_at - started,
         groups=tables,
         interrupted=state.interrupted,
+        k=k,
     )
 
 
@@ -274,7 +278,7 @@ class _Ordered:
 
 
 def _ordered_cells(problem: Problem, tables: Tables, position: int) -> _Ordered:
-    sharp = slice_bounds(problem, tables, position)
+    sharp = slice_bounds(tables, position, memory_limit(problem))
     flat = sharp.bounds.reshape(-1)
     order = np.argsort(flat, kind="stable")
     order = order[np.isfinite(flat[order])]

@@ -20,7 +20,7 @@ from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.step import StageSum
 from mapsearch.quantity import Floats
 from mapsearch.relation import Relation
-from mapsearch.solver.bounds import memory_floor, quick_bound, slice_bounds
+from mapsearch.solver.bounds import memory_floor, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Block, Index, block_of, evaluate_block, option_bounds, pair_view, widened
 from mapsearch.solver.options import Ints
 from mapsearch.solver.problem import Problem
@@ -71,22 +71,41 @@ def bindings(problem: Problem, found: Search) -> list[tuple[Binding | None, str]
     if not found.top:
         return []
     relations = [r for r in problem.side("pair") if r.name.startswith(RELAXABLE)]
-    slowest = max(c.step_time_s for c in found.top)
-    fronts = {r.name: blocked_by(problem, found, r, slowest) for r in relations}
+    fronts = {r.name: _nearest_front(problem, found, r) for r in relations}
     return [_binding(problem, candidate, relations, fronts) for candidate in found.top]
 
 
-def blocked_by(problem: Problem, found: Search, relation: Relation, slower_s: float) -> Frontier:
-    """The frontier of mappings faster than `slower_s` that break only this relation."""
+STEPS = (1.02, 1.08, WHAT_IF)
+"""Shares of the HBM limit that are tried in turn: the nearest unlocked mapping is in the first that has one."""
+
+
+def _nearest_front(problem: Problem, found: Search, relation: Relation) -> Frontier:
+    """The frontier as far as it takes to unlock something faster than the fastest mapping."""
+    fastest = min(c.step_time_s for c in found.top)
+    front = Frontier()
+    for share in STEPS if relation.name == "hbm" else (1.0,):
+        front = blocked_by(problem, found, relation, share)
+        if front.nearest(fastest):
+            break
+    return front
+
+
+def blocked_by(problem: Problem, found: Search, relation: Relation, share: float = WHAT_IF) -> Frontier:
+    """The frontier of mappings faster than the slowest listed one that break only this relation.
+
+    `share` of the HBM limit is what a mapping may need, whichever relation is asked for.
+    """
     free = problem.without(relation.name)
+    slower_s = max(c.step_time_s for c in found.top)
+    reach = _Reach(relation, share * memory_limit(problem), memory_limit(problem), slower_s)
     front, fastest = Frontier(), min(c.step_time_s for c in found.top)
     heap: list[tuple[float, int, int, int]] = []
     lists: dict[tuple[int, int], _Cells] = {}
     for number, tables in enumerate(found.groups):
         for position in range(len(tables.dp)):
-            if quick_bound(free, tables, position) >= slower_s:
+            if quick_bound(tables, position, reach.memory_bytes) >= slower_s:
                 continue
-            cells = _cells(problem, free, tables, position, relation, slower_s)
+            cells = _cells(tables, position, reach)
             if len(cells.cells):
                 lists[number, position] = cells
                 heap.append((float(cells.excess[0]), number, position, 0))
@@ -98,10 +117,22 @@ def blocked_by(problem: Problem, found: Search, relation: Relation, slower_s: fl
             break
         cells, tables = lists[number, position], found.groups[number]
         stop = min(rank + BLOCK, len(cells.cells))
-        _collect(free, tables, cells, rank, stop, relation, slower_s, front)
+        _collect(free, tables, cells, rank, stop, reach, front)
         if stop < len(cells.cells):
             heapq.heappush(heap, (float(cells.excess[stop]), number, position, stop))
     return front
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """How far a relaxation goes."""
+
+    relation: Relation
+    memory_bytes: float
+    """Bytes per device that a mapping may need."""
+    limit_bytes: float
+    slower_s: float
+    """Only faster mappings are of interest."""
 
 
 @dataclass(frozen=True)
@@ -114,43 +145,30 @@ class _Cells:
     best_expert: list[StageSum]
 
 
-def _cells(
-    problem: Problem, free: Problem, tables: Tables, position: int, relation: Relation, slower_s: float
-) -> _Cells:
-    sharp = slice_bounds(free, tables, position)
-    inside = sharp.bounds < slower_s
-    if relation.name == "hbm":
-        limit = usable_hbm_bytes(problem.facts)
-        excess = np.maximum(memory_floor(tables, position) - limit, 0.0)
-        inside = inside & (excess <= (WHAT_IF - 1.0) * limit)
-    else:
-        excess = np.zeros(inside.shape)
+def _cells(tables: Tables, position: int, reach: _Reach) -> _Cells:
+    sharp = slice_bounds(tables, position, reach.memory_bytes)
+    inside = sharp.bounds < reach.slower_s
+    excess = np.zeros(inside.shape)
+    if reach.relation.name == "hbm":
+        excess = np.maximum(memory_floor(tables, position) - reach.limit_bytes, 0.0)
     excess = np.broadcast_to(excess, inside.shape)
     places = np.argwhere(inside)
     values = excess[inside]
     order = np.lexsort((sharp.bounds[inside], values))
     cells = [(position, *place) for place in places[order].tolist()]
-    return _Cells(cells, values[order], list(sharp.best_attention), list(sharp.best_expert))
+    return _Cells(cells, values[order], sharp.best_attention, sharp.best_expert)
 
 
 def _collect(
-    free: Problem,
-    tables: Tables,
-    cells: _Cells,
-    start: int,
-    stop: int,
-    relation: Relation,
-    slower_s: float,
-    front: Frontier,
+    free: Problem, tables: Tables, cells: _Cells, start: int, stop: int, reach: _Reach, front: Frontier
 ) -> None:
     """Add the blocked pairs of a block of cells to the frontier."""
-    block, attention, expert = _narrowed(tables, cells, start, stop, slower_s)
+    block, attention, expert = _narrowed(tables, cells, start, stop, reach.slower_s)
     if not len(attention) or not len(expert):
         return
-    result = evaluate_block(free, block)
-    view = pair_view(widened(block))
+    result, view, relation = evaluate_block(free, block), pair_view(widened(block)), reach.relation
     excess = np.broadcast_to(relation.demand(view) - relation.limit(view), result.step_time_s.shape)
-    hits = result.feasible & (result.step_time_s < slower_s) & (excess > 0.0)
+    hits = result.feasible & (result.step_time_s < reach.slower_s) & (excess > 0.0)
     places = np.argwhere(hits)
     order = np.lexsort((result.step_time_s[hits], excess[hits]))
     fastest = np.inf
