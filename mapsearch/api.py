@@ -209,6 +209,10 @@ class _Work:
         finally:
             self.timings[name] = time.monotonic() - started
 
+    def late(self) -> bool:
+        """True when the time limit has passed."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
     def search(self) -> None:
         """Find the fastest mappings."""
         with self.phase("search"):
@@ -235,6 +239,9 @@ class _Work:
         nothing: list[tuple[Binding | None, str]] = [(None, "")] * len(self.found.top if self.found else [])
         if explain is None or self.interrupted or not nothing:
             return nothing
+        if self.late():
+            self.notes.append("the time limit left no time to find what binds")
+            return nothing
         with self.phase("bindings"):
             self.tell("bindings")
             return list(explain(self.problem, self.found))
@@ -257,6 +264,9 @@ class _Work:
         """Why nothing fits, and the least changes that make something fit."""
         explain = _optional("mapsearch.solver.explain.conflict", "explain_infeasible")
         if explain is None:
+            return {}
+        if self.late():
+            self.notes.append("the time limit left no time to explain why nothing fits")
             return {}
         with self.phase("conflict"):
             self.tell("conflict")

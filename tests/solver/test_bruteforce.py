@@ -55,9 +55,9 @@ def test_the_search_ranks_as_plain_loops_do(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sizes", [(2, 2, 2), (4, 2), (6, 2), (2, 4, 2)])
+@pytest.mark.parametrize("sizes", [(2, 2, 2), (4, 2), (6, 2), (2, 3, 2)])
 def test_the_search_ranks_larger_clusters_as_plain_loops_do(sizes):
-    facts = tiny_facts(sizes, hbm_mb=24, micro_batch=[1], global_batch=16)
+    facts = tiny_facts(sizes, hbm_mb=48, micro_batch=[1], recompute=["none"], global_batch=16)
     judge(facts, bruteforce.every(facts))
 
 
