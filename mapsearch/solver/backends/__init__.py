@@ -1,6 +1,6 @@
 """Solver libraries behind one interface; the only modules that import them, and only when they run.
 
-Contents: BACKENDS, backend_named.
+Contents: BACKENDS, backend_named, choose.
 """
 
 from __future__ import annotations
@@ -28,3 +28,16 @@ def backend_named(name: str) -> Backend:
     if not backend.available():
         raise BackendMissing(f"backend {name} is not installed: pip install {NEEDS[name]}")
     return backend
+
+
+def choose(name: str) -> Backend:
+    """The backend that proves large spaces: `auto` takes CP-SAT, or MILP without it, or exhaustion.
+
+    Raises InputError for an unknown name and BackendMissing when its library is absent.
+    """
+    if name != "auto":
+        if name not in BACKENDS:
+            raise InputError(f"there is no backend {name!r}; accepted: {listed(['auto', *BACKENDS])}")
+        return backend_named(name)
+    found: list[Backend] = [BACKENDS[each]() for each in ("cpsat", "milp", "exhaustive")]
+    return next(backend for backend in found if backend.available())

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from mapsearch.solver.backends.encoding import Cut, Encoding
 from mapsearch.solver.backends.rounds import Raw, RoundsBackend, Session
-from mapsearch.solver.quantise import Rounded, RoundedMax, span_of_max
+from mapsearch.solver.quantise import Rounded, RoundedMax, span, span_of_max
 
 STATUS: dict[str, Literal["optimal", "found", "infeasible", "stopped"]] = {
     "OPTIMAL": "optimal",
@@ -83,9 +83,14 @@ class _Session(Session):
         return total
 
     def _maximum(self, number: int, node: RoundedMax) -> Any:
-        low, high = span_of_max(node)
-        result = self.model.new_int_var(low, high, "")
-        self.model.add_max_equality(result, [self._value(number, argument) for argument in node.arguments])
+        result = self.model.new_int_var(*span_of_max(node), "")
+        self.model.add_max_equality(result, [self._named(number, argument) for argument in node.arguments])
+        return result
+
+    def _named(self, number: int, value: Rounded) -> Any:
+        """The value as a variable: presolve otherwise lists every sum that an argument's literals could make."""
+        result = self.model.new_int_var(*span(value), "")
+        self.model.add(result == self._value(number, value))
         return result
 
     def cut(self, cut: Cut) -> None:
