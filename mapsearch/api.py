@@ -181,7 +181,7 @@ def _prover(backend: str) -> Callable[..., Proof] | None:
     choose = _optional("mapsearch.solver.backends", "choose")
     if choose is not None:
         choose(backend)
-    return lambda problem, found, deadline: prove(problem, found, backend, deadline)
+    return lambda problem, found, deadline, watch: prove(problem, found, backend, deadline, watch)
 
 
 @dataclass
@@ -225,7 +225,7 @@ class _Work:
             return
         with self.phase("proof"):
             self.tell("proof")
-            self.proofs.append(prover(self.problem, self.found, self.deadline))
+            self.proofs.append(prover(self.problem, self.found, self.deadline, self.watch))
 
     def tell(self, phase: str) -> None:
         """Report the beginning of a phase."""

@@ -36,7 +36,7 @@ def solve(**kwargs):
 
 
 def proving(monkeypatch, status):
-    def prove(problem, found, deadline):
+    def prove(problem, found, deadline, watch):
         return Proof(backend="fake", status=status, kind="exhaustion", bound_s=found.bound_s)
 
     monkeypatch.setattr("mapsearch.api._prover", lambda backend: prove)
@@ -153,7 +153,7 @@ def test_an_interrupt_while_tables_are_made_leaves_no_bound():
 
 
 def test_an_interrupted_proof_keeps_the_ranking(monkeypatch):
-    def prove(problem, found, deadline):
+    def prove(problem, found, deadline, watch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("mapsearch.api._prover", lambda backend: prove)
@@ -277,3 +277,12 @@ def test_sizes_and_choices_make_the_mapping_again():
 
     assert again.devices == best.devices
     assert {axis: best.sizes[axis] for axis in SIZES} == {axis: getattr(again, axis) for axis in SIZES}
+
+
+@pytest.mark.parametrize("backend", ["exhaustive", "cpsat", "milp"])
+def test_every_backend_proves_a_small_ranking(backend):
+    answer = solve(proof="auto", backend=backend, top=3)
+
+    assert answer.status == "optimal"
+    assert [proof.status for proof in answer.proofs] == ["proven"]
+    assert answer.to_json() == solve(proof="auto", backend=backend, top=3).to_json()
