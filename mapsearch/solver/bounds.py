@@ -187,13 +187,15 @@ def _over_entries(
     order = np.argsort(memory.entry, kind="stable")
     starts = np.flatnonzero(np.diff(memory.entry[order], prepend=-1))
     ok = np.asarray(allowed)[..., order]
+    all_ok, all_fit = bool(ok.all()), bool(fit.all())
 
     def reduced(value: Num, ufunc: np.ufunc, neutral: float) -> Num:
         array = np.asarray(pick(value))
         if array.ndim == 0 or array.shape[-1] == 1:
             return array
-        entries = ufunc.reduceat(np.where(ok, array[..., order], neutral), starts, axis=-1)
-        return ufunc.reduce(np.where(fit, entries, neutral), axis=-1, keepdims=True)
+        sorted_values = array[..., order] if all_ok else np.where(ok, array[..., order], neutral)
+        entries = ufunc.reduceat(sorted_values, starts, axis=-1)
+        return ufunc.reduce(entries if all_fit else np.where(fit, entries, neutral), axis=-1, keepdims=True)
 
     return (
         lambda value: reduced(value, np.minimum, np.inf),

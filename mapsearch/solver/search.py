@@ -26,6 +26,10 @@ from mapsearch.solver.tables import Tables, grids, groups_at, tabulate
 
 Key = tuple[int, ...]
 Report = Callable[[Progress], None]
+LOOK_AHEAD = 1.02
+"""Cells are bounded up to this share of HBM, so that what slightly more memory unlocks is known afterwards."""
+EARLY_STEPS = 3
+"""Steps of the search after each row of tables."""
 BLOCK = 32
 """Cells evaluated at a time: enough to spread the cost of a call, few enough to stop early."""
 
@@ -99,6 +103,8 @@ class Search:
     seconds: float
     seconds_to_best: float
     groups: list[Tables]
+    opened: dict[tuple[int, int], Ordered]
+    """Bounded cells by group and DP position; slices that are left out cannot beat the slowest listed mapping."""
     interrupted: bool = False
     """True when the user stopped it; what was found until then is in `top`."""
     k: int = 0
@@ -182,29 +188,28 @@ def search(
     """The k fastest mappings, by bounds and exact evaluation; complete unless the deadline cut it short."""
     started = time.monotonic()
     state = _State(problem, Top(k), deadline, report or (lambda _progress: None), started, best_at=started)
-    tables, counts = _tabulated(state, prune)
-    limit = memory_limit(problem)
-    slices = [
-        (quick_bound(group, position, limit), number, position)
-        for number, group in enumerate(tables)
-        for position in range(len(group.dp))
-    ]
-    heap: list[_Entry] = [_Entry(bound, n, p) for bound, n, p in slices if np.isfinite(bound)]
-    heapq.heapify(heap)
-    opened = _best_first(state, tables, heap)
+    machine = _Machine(state, LOOK_AHEAD * memory_limit(problem))
+    counts = _tabulated(machine, prune)
+    machine.run()
     cutoff = state.top.cutoff_s
+    opened = (
+        (float(bound), machine.tables[number], index)
+        for (number, _), found in machine.opened.items()
+        for bound, index in zip(found.bounds, found.cells, strict=True)
+    )
     return Search(
         top=state.top.ranked,
         complete=not state.cut_short,
-        bound_s=_bound_s(state, heap),
-        open_cells=sorted(((b, tables[n], index) for b, n, index in opened if b <= cutoff), key=lambda c: (c[0], c[2])),
+        bound_s=_bound_s(state, machine.heap),
+        open_cells=sorted((cell for cell in opened if cell[0] <= cutoff), key=lambda c: (c[0], c[2])),
         mappings=counts[0],
         cells=counts[1],
         pairs=state.pairs,
         grid_options=counts[2],
         seconds=time.monotonic() - started,
         seconds_to_best=state.best_at - started,
-        groups=tables,
+        groups=machine.tables,
+        opened=machine.opened,
         interrupted=state.interrupted,
         k=k,
     )
@@ -229,47 +234,59 @@ class _Entry:
     """-1: the slice; otherwise the place of the cell in its ordered list."""
 
 
-def _best_first(state: _State, tables: list[Tables], heap: list[_Entry]) -> list[tuple[float, int, Index]]:
-    """Evaluate cells in the order of their bounds until none can enter the top; returns all cells below the cutoff."""
-    ordered: dict[tuple[int, int], _Ordered] = {}
-    steps = 0
-    while heap and heap[0].bound <= state.top.cutoff_s and not state.late():
-        entry = heapq.heappop(heap)
-        try:
-            _step(state, tables, heap, ordered, entry)
-            steps += 1
-            if steps % 64 == 0:
+@dataclass
+class _Machine:
+    """Best-first search over the tables that there are so far; more may be added between runs."""
+
+    state: _State
+    memory_bytes: float
+    """Bytes per device up to which cells are bounded; pairs are judged by the problem's own limit."""
+    tables: list[Tables] = field(default_factory=list)
+    heap: list[_Entry] = field(default_factory=list)
+    opened: dict[tuple[int, int], Ordered] = field(default_factory=dict)
+    steps: int = 0
+
+    def add(self, tables: Tables) -> None:
+        """Queue the slices of a group."""
+        self.tables.append(tables)
+        for position in range(len(tables.dp)):
+            bound = quick_bound(tables, position, self.memory_bytes)
+            if np.isfinite(bound):
+                heapq.heappush(self.heap, _Entry(bound, len(self.tables) - 1, position))
+
+    def run(self, most: float = np.inf) -> None:
+        """Evaluate cells in the order of their bounds until none can enter the top, or for at most so many steps."""
+        state, taken = self.state, 0
+        while self.heap and self.heap[0].bound <= state.top.cutoff_s and taken < most and not state.late():
+            entry = heapq.heappop(self.heap)
+            try:
+                self._step(entry)
+            except KeyboardInterrupt:
+                state.interrupt()
+                heapq.heappush(self.heap, entry)
+            taken += 1
+            self.steps += 1
+            if self.steps % 64 == 0:
                 best = state.top.best_s if state.top.by_key else None
-                state.tell(Progress("search", steps, 0, best, heap[0].bound if heap else None))
-        except KeyboardInterrupt:
-            state.interrupt()
-            heapq.heappush(heap, entry)
-    return [
-        (float(bound), number, index)
-        for (number, _), found in ordered.items()
-        for bound, index in zip(found.bounds, found.cells, strict=True)
-    ]
+                state.tell(Progress("search", self.steps, 0, best, self.heap[0].bound if self.heap else None))
 
-
-def _step(
-    state: _State, tables: list[Tables], heap: list[_Entry], ordered: dict[tuple[int, int], _Ordered], entry: _Entry
-) -> None:
-    """Bound a slice sharply or evaluate its next block of cells, and queue what is left of it."""
-    place = (entry.number, entry.position)
-    following = 0
-    if entry.rank < 0:
-        ordered[place] = _ordered_cells(state.problem, tables[entry.number], entry.position)
-    else:
-        most = int(np.searchsorted(ordered[place].bounds, state.top.cutoff_s, side="right"))
-        following = min(entry.rank + BLOCK, most)
-        _offer_all(state, tables[entry.number], ordered[place], entry.rank, following)
-    bounds = ordered[place].bounds
-    if following < len(bounds):
-        heapq.heappush(heap, _Entry(float(bounds[following]), *place, following))
+    def _step(self, entry: _Entry) -> None:
+        """Bound a slice sharply or evaluate its next block of cells, and queue what is left of it."""
+        place, following = (entry.number, entry.position), 0
+        if entry.rank < 0:
+            self.opened[place] = ordered_cells(self.tables[entry.number], entry.position, self.memory_bytes)
+        else:
+            cutoff = self.state.top.cutoff_s
+            most = int(np.searchsorted(self.opened[place].bounds, cutoff, side="right"))
+            following = min(entry.rank + BLOCK, most)
+            _offer_all(self.state, self.tables[entry.number], self.opened[place], entry.rank, following)
+        bounds = self.opened[place].bounds
+        if following < len(bounds):
+            heapq.heappush(self.heap, _Entry(float(bounds[following]), *place, following))
 
 
 @dataclass(frozen=True)
-class _Ordered:
+class Ordered:
     """The cells of one DP size that may hold a feasible pair, by their bound."""
 
     sharp: Slice
@@ -277,36 +294,39 @@ class _Ordered:
     cells: list[Index]
 
 
-def _ordered_cells(problem: Problem, tables: Tables, position: int) -> _Ordered:
-    sharp = slice_bounds(tables, position, memory_limit(problem))
+def ordered_cells(tables: Tables, position: int, memory_bytes: float) -> Ordered:
+    """The cells of one DP size that may hold a pair within so much memory, by their bound."""
+    sharp = slice_bounds(tables, position, memory_bytes)
     flat = sharp.bounds.reshape(-1)
     order = np.argsort(flat, kind="stable")
     order = order[np.isfinite(flat[order])]
     places = np.stack(np.unravel_index(order, sharp.bounds.shape), axis=1)
-    return _Ordered(sharp, flat[order], [(position, *place) for place in places.tolist()])
+    return Ordered(sharp, flat[order], [(position, *place) for place in places.tolist()])
 
 
-def _tabulated(state: _State, prune: bool) -> tuple[list[Tables], tuple[int, int, int]]:
-    """Tables of all groups, and the size of the space."""
-    tables: list[Tables] = []
-    counts = (0, 0, 0)
+def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
+    """Tabulate all groups, searching a little after each so that there is a mapping early; the size of the space."""
+    state, counts = machine.state, (0, 0, 0)
     todo = rows_of(state.problem)
     for number, (used, row) in enumerate(todo):
+        here = count_space(state.problem, used, row)
+        counts = (counts[0] + here[0], counts[1] + here[1], counts[2] + here[2])
         if state.late():
             state.untabulated = True
-            break
+            continue
         try:
-            state.tell(Progress("tables", number, len(todo)))
-            tables += tabulate(state.problem, used, row, prune=prune)
+            best = state.top.best_s if state.top.by_key else None
+            state.tell(Progress("tables", number, len(todo), best))
+            for tables in tabulate(state.problem, used, row, prune=prune):
+                machine.add(tables)
+            machine.run(most=EARLY_STEPS)
         except KeyboardInterrupt:
             state.interrupt()
             state.untabulated = True
-        here = count_space(state.problem, used, row)
-        counts = (counts[0] + here[0], counts[1] + here[1], counts[2] + here[2])
-    return tables, counts
+    return counts
 
 
-def _offer_all(state: _State, tables: Tables, found: _Ordered, start: int, stop: int) -> None:
+def _offer_all(state: _State, tables: Tables, found: Ordered, start: int, stop: int) -> None:
     """Offer the pairs of a block of cells to the top, fastest first, until none can enter.
 
     Options whose own bound is above the cutoff in every cell of the block are left out before pairs are formed.

@@ -20,12 +20,12 @@ from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.step import StageSum
 from mapsearch.quantity import Floats
 from mapsearch.relation import Relation
-from mapsearch.solver.bounds import memory_floor, memory_limit, quick_bound, slice_bounds
+from mapsearch.solver.bounds import Slice, memory_floor, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Block, Index, block_of, evaluate_block, option_bounds, pair_view, widened
 from mapsearch.solver.options import Ints
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import KEY
-from mapsearch.solver.search import BLOCK, Candidate, Key, Search, key_of
+from mapsearch.solver.search import BLOCK, LOOK_AHEAD, Candidate, Key, Search, key_of
 from mapsearch.solver.tables import WHAT_IF, Tables
 
 RELAXABLE = ("hbm", "host_memory", "exposed")
@@ -75,7 +75,7 @@ def bindings(problem: Problem, found: Search) -> list[tuple[Binding | None, str]
     return [_binding(problem, candidate, relations, fronts) for candidate in found.top]
 
 
-STEPS = (1.02, 1.08, WHAT_IF)
+STEPS = (LOOK_AHEAD, 1.08, WHAT_IF)
 """Shares of the HBM limit that are tried in turn: the nearest unlocked mapping is in the first that has one."""
 
 
@@ -103,10 +103,9 @@ def blocked_by(problem: Problem, found: Search, relation: Relation, share: float
     lists: dict[tuple[int, int], _Cells] = {}
     for number, tables in enumerate(found.groups):
         for position in range(len(tables.dp)):
-            if quick_bound(tables, position, reach.memory_bytes) >= slower_s:
-                continue
-            cells = _cells(tables, position, reach)
-            if len(cells.cells):
+            known = _known(found, number, position, share, reach)
+            cells = _cells(tables, position, reach, known) if known else None
+            if cells and cells.cells:
                 lists[number, position] = cells
                 heap.append((float(cells.excess[0]), number, position, 0))
     heapq.heapify(heap)
@@ -145,8 +144,18 @@ class _Cells:
     best_expert: list[StageSum]
 
 
-def _cells(tables: Tables, position: int, reach: _Reach) -> _Cells:
-    sharp = slice_bounds(tables, position, reach.memory_bytes)
+def _known(found: Search, number: int, position: int, share: float, reach: _Reach) -> Slice | None:
+    """Bounds of one DP size: the search's own where they reach far enough; None where nothing can be faster."""
+    if share <= LOOK_AHEAD:
+        opened = found.opened.get((number, position))
+        return opened.sharp if opened else None
+    tables = found.groups[number]
+    if quick_bound(tables, position, reach.memory_bytes) >= reach.slower_s:
+        return None
+    return slice_bounds(tables, position, reach.memory_bytes)
+
+
+def _cells(tables: Tables, position: int, reach: _Reach, sharp: Slice) -> _Cells:
     inside = sharp.bounds < reach.slower_s
     excess = np.zeros(inside.shape)
     if reach.relation.name == "hbm":
