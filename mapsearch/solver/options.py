@@ -16,6 +16,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from mapsearch.costs.placement import unit_counts
+
 Ints = NDArray[np.int64]
 
 
@@ -34,13 +36,8 @@ def triples(number: int) -> Ints:
 
 
 def used_fan_outs(fan_outs: Sequence[int]) -> list[tuple[int, ...]]:
-    """Fan-outs that a mapping may use, largest device count first: per level all units, or the largest power of two.
-
-    A level of 72 or 13 units has factors that experts and heads do not divide by; using 64 or 8 of them is then the
-    better mapping. Other subsets are not searched (docs/explanation/assumptions.md).
-    """
-    choices = [sorted({size, 1 << (size.bit_length() - 1)}, reverse=True) for size in fan_outs]
-    return sorted(itertools.product(*choices), key=lambda used: (-math.prod(used), used))
+    """Fan-outs that a mapping may use (see `unit_counts`), largest device count first."""
+    return sorted(itertools.product(*map(unit_counts, fan_outs)), key=lambda used: (-math.prod(used), used))
 
 
 def pipeline_rows(used: Sequence[int], most_stages: int) -> list[tuple[int, ...]]:
