@@ -123,6 +123,7 @@ def interrupt_after(monkeypatch, calls):
 
 def test_an_interrupt_gives_the_best_so_far_with_a_valid_bound(monkeypatch):
     best = solve(top=40).best.step_time_s
+    monkeypatch.setattr(searching, "EARLY_STEPS", 0)  # every cell has its bound before the first is evaluated
     interrupt_after(monkeypatch, 1)
     answer = solve(top=40)
 
@@ -130,6 +131,13 @@ def test_an_interrupt_gives_the_best_so_far_with_a_valid_bound(monkeypatch):
     assert answer.status == "feasible"
     assert 0.0 < answer.bound_s <= best * (1.0 + 1e-12)
     assert any(note.startswith("interrupted") for note in answer.notes)
+
+
+def test_an_interrupt_before_all_is_bounded_keeps_the_best_and_claims_no_bound(monkeypatch):
+    interrupt_after(monkeypatch, 1)
+    answer = solve(top=40)
+
+    assert (answer.status, answer.interrupted, answer.bound_s, answer.gap) == ("feasible", True, None, None)
 
 
 def test_an_interrupt_before_any_mapping_is_unknown(monkeypatch):
