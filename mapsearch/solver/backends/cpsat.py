@@ -26,10 +26,10 @@ class CpSat(RoundsBackend):
     name = "cpsat"
     features = frozenset({"integers"})
     tolerance = 0
-    most_literals = 1
 
-    def __init__(self, workers: int = 1) -> None:
+    def __init__(self, workers: int = 1, most_literals: int = 1) -> None:
         self.workers = workers
+        self.most_literals = most_literals
 
     def available(self) -> bool:
         """Whether OR-Tools can be imported."""

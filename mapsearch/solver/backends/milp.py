@@ -9,6 +9,11 @@ minimised: any solution stays one when z sinks to the maximum. The others also g
 from __future__ import annotations
 
 import math
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Literal
 
 from mapsearch.errors import BackendMissing
@@ -22,6 +27,7 @@ STATUS: dict[tuple[str, str], Literal["optimal", "found", "infeasible", "stopped
     ("Optimal", "Optimal Solution Found"): "optimal",
     ("Optimal", "Solution Found"): "found",
     ("Infeasible", "No Solution Exists"): "infeasible",
+    ("Infeasible", "No Solution Found"): "infeasible",  # CBC: no integer solution
     ("Not Solved", "No Solution Found"): "stopped",
     ("Not Solved", "Solution Found"): "found",
 }
@@ -34,10 +40,10 @@ class Milp(RoundsBackend):
     name = "milp"
     features = frozenset({"integers", "tolerances"})
     tolerance = 20_000
-    most_literals = 1
 
-    def __init__(self, solver: Literal["auto", "highs", "cbc"] = "auto") -> None:
+    def __init__(self, solver: Literal["auto", "highs", "cbc"] = "auto", most_literals: int = 1) -> None:
         self.solver = solver
+        self.most_literals = most_literals
 
     def available(self) -> bool:
         """Whether PuLP and one of its solvers can run."""
@@ -49,7 +55,9 @@ class Milp(RoundsBackend):
         except ImportError:
             return None
         for name, make in (("highs", pulp.HiGHS), ("cbc", pulp.PULP_CBC_CMD)):
-            if self.solver in ("auto", name) and make(msg=False).available():
+            if self.solver in ("auto", name) and _runs(make):
+                if name == "highs":
+                    _greet()
                 return name
         return None
 
@@ -58,7 +66,8 @@ class Milp(RoundsBackend):
         library = self._library()
         if library is None:
             raise BackendMissing("backend milp needs PuLP with HiGHS or CBC: pip install pulp highspy")
-        return _Session(encoding, at_most, minimise, library)
+        with _quiet():
+            return _Session(encoding, at_most, minimise, library)
 
 
 class _Session(Session):
@@ -135,21 +144,53 @@ class _Session(Session):
 
     def solve(self, seconds: float) -> Raw:
         limit = None if math.isinf(seconds) else max(seconds, 0.1)
-        if self.library == "highs":
-            exact = {"mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9, "random_seed": 1}
-            solver = self.pulp.HiGHS(msg=False, timeLimit=limit, gapRel=0.0, gapAbs=0.0, threads=1, **exact)
-        else:
-            exact_options = ["primalTolerance 1e-9", "integerTolerance 1e-9"]
-            solver = self.pulp.PULP_CBC_CMD(
-                msg=False, timeLimit=limit, gapRel=0.0, gapAbs=0.0, threads=1, options=exact_options
-            )
-        self.problem.solve(solver)
+        common = {"msg": False, "timeLimit": limit, "gapRel": 0.0, "gapAbs": 0.0, "threads": 1}
+        with _quiet():
+            if self.library == "highs":
+                exact = {"mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9, "random_seed": 1}
+                solver = self.pulp.HiGHS(**common, **exact)
+            else:
+                options = ["primalTolerance 1e-9", "integerTolerance 1e-9", "randomSeed 1"]
+                solver = self.pulp.PULP_CBC_CMD(**common, options=options)
+            self.problem.solve(solver)
         words = self.pulp.LpStatus[self.problem.status], self.pulp.LpSolution[self.problem.sol_status]
         status = STATUS[words]
         if status in ("infeasible", "stopped"):
             return Raw(status)
         number = _largest(self.chosen)
         return Raw(status, (number, _largest(self.attention[number]), _largest(self.expert[number])))
+
+
+def _runs(make: Any) -> bool:
+    with _quiet():
+        return bool(make(msg=False).available())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without PuLP 3's notes on what PuLP 4 will call differently: the dependency is kept below 4."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        yield
+
+
+@lru_cache(maxsize=1)
+def _greet() -> None:
+    """Let HiGHS print its banner where nobody reads it: the first object of a process writes to file descriptor 1,
+    before any option can tell it not to, and that is where answers go."""
+    import highspy
+
+    try:
+        kept = os.dup(1)
+    except OSError:  # nothing is open there
+        return
+    try:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            highspy.Highs()
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _largest(variables: list[Any]) -> int:
