@@ -15,8 +15,9 @@ import numpy as np
 from mapsearch.axes import SIZES, Schedule
 from mapsearch.costs.compute import half_format
 from mapsearch.costs.flops import executed_flops, training_flops
+from mapsearch.costs.footprint import attention_memory, expert_memory
 from mapsearch.costs.placement import rows_of
-from mapsearch.costs.sides import attention_memory, attention_side, cell_side, expert_memory, expert_side
+from mapsearch.costs.sides import attention_side, cell_side, expert_side
 from mapsearch.costs.stages import StageKinds, layout
 from mapsearch.costs.step import (
     ALL_CLASSES,

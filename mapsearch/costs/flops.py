@@ -17,7 +17,7 @@ from mapsearch.axes import Recompute
 from mapsearch.costs.recompute import again, mla_up_share, only
 from mapsearch.inventories.model import Model, SlidingWindow
 from mapsearch.inventories.run import Run
-from mapsearch.quantity import Num, quantity
+from mapsearch.quantity import Num, Quantity, quantity
 
 BACKWARD_AND_FORWARD = 3.0
 """Forward once, input gradient once, weight gradient once (FORMULAS 3.2)."""
@@ -213,3 +213,17 @@ def kv_cache_bytes(*, model: Model, length: Num, element_bytes: float = 2.0) -> 
     size = model.sliding_window.size if model.sliding_window else 0
     tokens = (model.layers - windowed) * length + windowed * np.minimum(length, size)
     return kv_cache_bytes_per_token(model=model, element_bytes=element_bytes) * tokens
+
+
+QUANTITIES: tuple[Quantity[..., Num], ...] = (
+    linear_flops,
+    router_flops,
+    attention_core_flops,
+    forward_flops_per_token,
+    training_flops_per_token,
+    torchtitan_flops_per_token,
+    training_flops,
+    executed_flops,
+    kv_cache_bytes_per_token,
+    kv_cache_bytes,
+)

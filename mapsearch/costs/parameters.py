@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapsearch.inventories.model import Mla, Model
-from mapsearch.quantity import Num, quantity
+from mapsearch.quantity import Num, Quantity, quantity
 
 _VOCAB_BLOCK = 128
 """Megatron pads the vocabulary to a multiple of 128*TP (its make-vocab-size-divisible-by)."""
@@ -276,3 +276,20 @@ def _mtp_module(model: Model) -> float:
     if model.layer_kinds[-1] == "moe":
         layer = moe_layer_parameters(1, model=model) + expert_parameters(1, 1, model=model)
     return float(layer + mtp_parameters(1, model=model))
+
+
+QUANTITIES: tuple[Quantity[..., Num], ...] = (
+    attention_parameters,
+    dense_ffn_parameters,
+    shared_expert_parameters,
+    router_parameters,
+    norm_parameters,
+    dense_layer_parameters,
+    moe_layer_parameters,
+    expert_parameters,
+    embedding_parameters,
+    output_parameters,
+    tied_copy_parameters,
+    mtp_parameters,
+    ledger,
+)

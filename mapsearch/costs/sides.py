@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from mapsearch.axes import Offload, Recompute
-from mapsearch.costs import activations, communication, compute, memory, parameters, pipeline
+from mapsearch.costs import communication, compute, memory, pipeline
+from mapsearch.costs.footprint import (
+    attention_host,
+    attention_kept,
+    attention_memory,
+    dense_parameters,
+    expert_host,
+    expert_memory,
+    routed_kept,
+    routed_parameters,
+)
 from mapsearch.costs.recompute import (
     again,
     dense_activation_again_s,
@@ -66,7 +76,7 @@ def attention_side(view: AttentionView) -> Side:
 def attention_times(view: AttentionView) -> Side:
     """The seconds of `attention_side`, without its bytes."""
     cell, facts = view.cell, _timed(view.facts)
-    kept = _attention_kept(view, cell.recompute)
+    kept = attention_kept(view, cell.recompute)
     return Side(
         parts=[
             *_attention_compute(view, facts),
@@ -76,14 +86,6 @@ def attention_times(view: AttentionView) -> Side:
         once=_attention_once(view, facts),
         under_compute={"dp": _zero3_attention(view)} if _streams(cell) else {},
     )
-
-
-def attention_host(view: AttentionView) -> list[Num]:
-    """Host bytes of an attention option per kind of stage; empty when nothing may be offloaded."""
-    cell = view.cell
-    if not np.any(np.asarray(cell.offload)):
-        return []
-    return _host_bytes(dense_parameters(view), cell.dp * view.cp, _attention_kept(view, cell.recompute), cell)
 
 
 def _streams(cell: CellView) -> bool:
@@ -174,19 +176,6 @@ def exposed_ring_s(transfer: Num, core: Num, view: AttentionView, gamma: float) 
     return np.where((np.asarray(view.cp_kind) == 0) & hides, left, transfer)
 
 
-def dense_parameters(view: AttentionView) -> list[Num]:
-    """Parameters per rank and kind of stage that dense data parallelism shards: all but routed experts."""
-    model, kinds = view.facts.model, view.cell.kinds
-    dense = parameters.dense_layer_parameters(view.tp, model=model) if model.ffn else 0.0 * view.tp
-    moe = parameters.moe_layer_parameters(view.tp, model=model) if model.moe else 0.0 * view.tp
-    embedding = parameters.embedding_parameters(view.tp, model=model)
-    output = parameters.output_parameters(view.tp, model=model)
-    output = output + parameters.tied_copy_parameters(view.tp, view.cell.pp, model=model)
-    if model.mtp_layers:
-        output = output + model.mtp_layers * parameters.mtp_parameters(view.tp, model=model)
-    return [k.dense * dense + k.moe * moe + k.embedding * embedding + k.output * output for k in kinds]
-
-
 def _attention_once(view: AttentionView, facts: dict[str, Any]) -> dict[str, list[Num]]:
     cell = view.cell
     copies = pipeline.model_copies(cell.schedule)
@@ -218,33 +207,6 @@ def _zero3_attention(view: AttentionView) -> list[Num]:
     ]
 
 
-def _states(local: list[Num], shards: Num, cell: CellView) -> dict[str, list[Num]]:
-    """Weights, gradients and optimizer states of local parameters that stay in HBM (F3.6)."""
-    run, copies = cell.facts.run, pipeline.model_copies(cell.schedule)
-    return {
-        "weights": [copies * memory.weight_bytes(p, shards, cell.zero, run=run) for p in local],
-        "gradients": [copies * memory.gradient_bytes(p, shards, cell.zero, run=run) for p in local],
-        "optimizer": [
-            memory.optimizer_bytes(p, shards, cell.zero, run=run)
-            - memory.host_optimizer_bytes(p, shards, cell.zero, cell.offload, run=run)
-            for p in local
-        ],
-    }
-
-
-def _host_bytes(local: list[Num], shards: Num, kept: list[Num], cell: CellView) -> list[Num]:
-    """Bytes in host memory per kind of stage: offloaded optimizer states, and activations beyond those resident."""
-    run = cell.facts.run
-    moved = (np.asarray(cell.offload) & Offload.ACTIVATIONS) != 0
-    result = []
-    for kind, parameters_here in enumerate(local):
-        held = memory.host_optimizer_bytes(parameters_here, shards, cell.zero, cell.offload, run=run)
-        if np.any(moved):
-            held = held + np.where(moved, in_flight(cell, kind) - resident(cell, kind), 0.0) * kept[kind]
-        result.append(held)
-    return result
-
-
 def _activation_transfer(cell: CellView, kept: list[Num]) -> list[Part]:
     """Offloaded activations go out in forward and come back in backward, on the critical path (F1.1)."""
     moved = (np.asarray(cell.offload) & Offload.ACTIVATIONS) != 0
@@ -252,17 +214,6 @@ def _activation_transfer(cell: CellView, kept: list[Num]) -> list[Part]:
         return []
     way = [np.where(moved, memory.host_transfer_s(k, fabric=cell.facts.fabric), 0.0) for k in kept]
     return [Part("offload", way, way, [0.0 * w for w in way])]
-
-
-def in_flight(cell: CellView, kind: int) -> Num:
-    """Microbatches that one kind of stage holds at its peak (F3.5)."""
-    run, stage = cell.facts.run, cell.kinds[kind].stage
-    return pipeline.in_flight(cell.pp, cell.vpp, cell.schedule, cell.microbatches, stage, run=run)
-
-
-def resident(cell: CellView, kind: int) -> Num:
-    """Microbatches in flight whose activations stay in HBM."""
-    return memory.resident_microbatches(in_flight(cell, kind), cell.offload)
 
 
 def _optimizer_s(local: list[Num], shards: Num, cell: CellView, facts: dict[str, Any]) -> list[Num]:
@@ -275,68 +226,9 @@ def _optimizer_s(local: list[Num], shards: Num, cell: CellView, facts: dict[str,
     ]
 
 
-def _attention_kept(view: AttentionView, rec: Num) -> list[Num]:
-    """Activation bytes of one microbatch per kind of stage, attention side (F3.3)."""
-    cell, model, told = view.cell, view.facts.model, {"model": view.facts.model, "run": view.facts.run}
-    attention = activations.attention_activation_bytes(view.tp, rec, **told)
-    dense = activations.dense_ffn_activation_bytes(view.tp, rec, **told) if model.dense_layers else 0.0
-    moe = activations.moe_base_activation_bytes(view.tp, rec, **told) if model.moe else 0.0
-    return [cell.tokens * ((k.dense + k.moe) * attention + k.dense * dense + k.moe * moe) for k in cell.kinds]
-
-
-def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
-    """HBM bytes of an attention option by part and kind of stage (F3.3, F3.4, F3.6, F3.7b)."""
-    cell, model, run, tokens = view.cell, view.facts.model, view.facts.run, view.cell.tokens
-    told = {"model": model, "run": run}
-    kinds = range(len(cell.kinds))
-    result = _states(dense_parameters(view), cell.dp * view.cp, cell)
-
-    kept, full = _attention_kept(view, cell.recompute), _attention_kept(view, np.int64(0))
-    logits = activations.logits_bytes(view.tp, view.cp, cell.micro_batch, **told)
-    ends = activations.output_activation_bytes(view.tp, **told) + model.mtp_layers * (
-        activations.mtp_activation_bytes(view.tp, **told)
-    )
-    start = activations.embedding_activation_bytes(view.tp, **told)
-    dense_transient = activations.dense_backward_transient_bytes(tokens, **told)
-    moe_transient = activations.moe_backward_transient_bytes(tokens, **told)
-    layer = parameters.dense_layer_parameters(view.tp, model=model) if model.dense_layers else 0.0 * view.tp
-    if model.moe:
-        layer = maximum(layer, parameters.moe_layer_parameters(view.tp, model=model))
-    result["activations"] = [
-        resident(cell, i) * (kept[i] + cell.kinds[i].embedding * tokens * start) + cell.kinds[i].output * tokens * ends
-        for i in kinds
-    ]
-    # One layer's activations come back to life while its backward runs.
-    result["recomputed_layer"] = [
-        (full[i] - kept[i]) / maximum(cell.kinds[i].dense + cell.kinds[i].moe, 1.0) for i in kinds
-    ]
-    result["logits_or_transient"] = [
-        maximum(
-            dense_transient * np.minimum(k.dense, 1.0),
-            moe_transient * np.minimum(k.moe, 1.0),
-            k.output * logits,
-        )
-        for k in cell.kinds
-    ]
-    result["gradient_scratch"] = [memory.weight_gradient_scratch_bytes(layer, run=run) for _ in kinds]
-    live = memory.zero3_live_bytes(layer, cell.zero, run=run)
-    result["gathered_weights"] = [live for _ in kinds]
-    communicators = memory.attention_communicator_bytes(view.tp, view.cp, cell.dp, cell.pp, profile=view.facts.profile)
-    result["communicators"] = [communicators for _ in kinds]
-    return result
-
-
 def expert_side(view: ExpertView) -> Side:
     """What an expert option adds: grouped GEMMs, dispatch and combine, expert DP, and their memory."""
     return replace(expert_times(view), memory=expert_memory(view), host=expert_host(view))
-
-
-def expert_host(view: ExpertView) -> list[Num]:
-    """Host bytes of an expert option per kind of stage; empty when nothing may be offloaded."""
-    cell = view.cell
-    if view.facts.model.moe is None or not np.any(np.asarray(cell.offload)):
-        return []
-    return _host_bytes(routed_parameters(view), view.edp, _routed_kept(view, cell.recompute), cell)
 
 
 def expert_times(view: ExpertView) -> Side:
@@ -376,26 +268,13 @@ def expert_times(view: ExpertView) -> Side:
         parts.append(paired("ep", moe, forward, backward, repeat))
     if _streams(cell):
         under_compute["dp"] = _zero3_expert(view, facts)
-    kept = _routed_kept(view, cell.recompute)
+    kept = routed_kept(view, cell.recompute)
     return Side(
         parts=[*parts, *_activation_transfer(cell, kept)],
         once=_expert_once(view, facts),
         under_compute=under_compute,
         under_shared=under_shared,
     )
-
-
-def _routed_kept(view: ExpertView, rec: Num) -> list[Num]:
-    """Activation bytes of one microbatch per kind of stage, expert side (F3.3)."""
-    told = {"model": view.facts.model, "run": view.facts.run}
-    each = activations.routed_activation_bytes(view.cell.tokens, view.etp, view.ep, rec, view.dispatcher, **told)
-    return [k.moe * each for k in view.cell.kinds]
-
-
-def routed_parameters(view: ExpertView) -> list[Num]:
-    """Routed-expert parameters per rank and kind of stage."""
-    each = parameters.expert_parameters(view.etp, view.ep, model=view.facts.model)
-    return [k.moe * each for k in view.cell.kinds]
 
 
 def _expert_once(view: ExpertView, facts: dict[str, Any]) -> dict[str, list[Num]]:
@@ -416,24 +295,3 @@ def _zero3_expert(view: ExpertView, facts: dict[str, Any]) -> list[Num]:
         + np.where(zero == 2, communication.expert_gradient_s(view.edp_row, p, view.cell.zero, **facts), 0.0)
         for p in routed_parameters(view)
     ]
-
-
-def expert_memory(view: ExpertView) -> dict[str, list[Num]]:
-    """HBM bytes of an expert option by part and kind of stage (F3.3, F3.6)."""
-    if view.facts.model.moe is None:
-        return {"weights": [0.0 * view.ep for _ in view.cell.kinds]}
-    cell, model, run = view.cell, view.facts.model, view.facts.run
-    told = {"model": model, "run": run}
-    result = _states(routed_parameters(view), view.edp, cell)
-    kept, full = _routed_kept(view, cell.recompute), _routed_kept(view, np.int64(0))
-    layer = parameters.expert_parameters(view.etp, view.ep, model=model)
-    present = [np.minimum(k.moe, 1.0) for k in cell.kinds]
-    result["activations"] = [resident(cell, i) * kept[i] for i in range(len(cell.kinds))]
-    result["recomputed_layer"] = [(full[i] - kept[i]) / maximum(k.moe, 1.0) for i, k in enumerate(cell.kinds)]
-    live = memory.zero3_live_bytes(layer, cell.zero, run=run)
-    result["gathered_weights"] = [p * live for p in present]
-    buffers = memory.dispatcher_buffer_bytes(cell.tokens, view.etp, view.ep, view.dispatcher, **told)
-    result["dispatcher_buffers"] = [p * buffers for p in present]
-    communicators = memory.expert_communicator_bytes(view.etp, view.ep, view.edp, profile=view.facts.profile)
-    result["communicators"] = [p * communicators for p in present]
-    return result

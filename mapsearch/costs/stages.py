@@ -2,9 +2,9 @@
 
 Contents: Layout, layout, StageKinds, stage_kinds.
 
-Layers are cut into consecutive stages so that the largest stage, counted in model FLOP with the loss and the MTP
-modules on the last one, is as small as possible (an exact partition, not a heuristic). Equal layers in equal
-stages come out of that by themselves.
+Where the layers divide evenly over the pipeline's chunks, every chunk gets as many, as frameworks do unless told
+otherwise. Where they do not, consecutive stages are cut so that the largest one, counted in model FLOP with the loss
+and the MTP modules on the last one, is as small as possible (an exact partition, not a heuristic).
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ def layout(pp: int, schedule: int, *, model: Model, length: float) -> Layout:
         raise ValueError(f"{model.layers} layers cannot fill {chunks} pipeline chunks")
     weights, mtp_weight, output_weight = layer_weights(model, length)
     tail = (1 + model.mtp_layers) * output_weight + model.mtp_layers * mtp_weight
-    counts = partition(weights, tail, chunks)
+    even = model.layers % chunks == 0
+    counts = (model.layers // chunks,) * chunks if even else partition(weights, tail, chunks)
     starts = np.concatenate([[0], np.cumsum(counts)])
     kinds = np.array([kind == "moe" for kind in model.layer_kinds])
     moe = np.array([int(kinds[starts[i] : starts[i + 1]].sum()) for i in range(chunks)])

@@ -28,9 +28,9 @@ def undominated(problem: Problem, groups: list[Group], options: Options, which: 
         return np.arange(1)
     columns = np.concatenate([_columns(problem, group, options, which) for group in groups], axis=1)
     keys = np.column_stack([*options.sizes, options.choice])
-    _, groups = np.unique(keys, axis=0, return_inverse=True)
-    order = np.argsort(groups, kind="stable")
-    starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    _, sizes = np.unique(keys, axis=0, return_inverse=True)
+    order = np.argsort(sizes, kind="stable")
+    starts = np.flatnonzero(np.diff(sizes[order], prepend=-1))
     keep = [members[_front(columns[members])] for members in np.split(order, starts[1:])]
     return np.sort(np.concatenate(keep))
 
@@ -55,13 +55,13 @@ def _columns(problem: Problem, group: Group, options: Options, which: str) -> Fl
     chosen = {"pipeline": group.pipelines[:1], "recompute": (0,), "offload": problem.candidates["offload"][:1]}
     side: Side
     if which == "attention":
-        cell = cell_view(problem, group, _axis(options.sizes[2], -1), **chosen)  # type: ignore[arg-type]
+        cell = cell_view(problem, group, _axis(options.sizes[2], -1), **chosen)
         side = attention_times(attention_view(cell, options))
     else:
         # Expert times depend on DP and microbatch only through their product, the tokens of a microbatch.
         products = {dp * b for dp in problem.data_parallel for b in problem.candidates["micro_batch"]}
         fed = [product for product in sorted(products) if problem.facts.run.global_batch % product == 0]
-        cell = cell_view(problem, group, _axis(fed, 0), micro_batch=(1,), **chosen)  # type: ignore[arg-type]
+        cell = cell_view(problem, group, _axis(fed, 0), micro_batch=(1,), **chosen)
         side = expert_times(expert_view(cell, options))
     arrays = [value for part in side.parts if part.communicates for value in (*part.forward, *part.input_grad)]
     arrays += [value for name in ("reduce", "gather") for value in side.once.get(name, [])]

@@ -13,21 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mapsearch.axes import Schedule
 from mapsearch.constraints.capacity import usable_hbm_bytes
-from mapsearch.costs.sides import (
-    attention_host,
-    attention_memory,
-    attention_times,
-    cell_side,
-    expert_host,
-    expert_memory,
-    expert_times,
-)
+from mapsearch.costs.footprint import attention_host, attention_memory, expert_host, expert_memory
+from mapsearch.costs.sides import attention_times, cell_side, expert_times
 from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
 from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing
 from mapsearch.costs.views import AttentionView, CellView, ExpertView
@@ -134,7 +128,7 @@ def _axis(values: object, position: int) -> NDArray[np.int64]:
     return array.reshape(shape)
 
 
-def cell_view(problem: Problem, group: Group, dp: NDArray[np.int64], **chosen: tuple[int, ...]) -> CellView:
+def cell_view(problem: Problem, group: Group, dp: NDArray[np.int64], **chosen: tuple[Any, ...]) -> CellView:
     """A cell view whose variant axes hold all candidates, or those chosen by name."""
     values = {**problem.candidates, "pipeline": group.pipelines, **chosen}
     pipelines = np.array(values["pipeline"], dtype=np.int64).reshape(-1, 2)
