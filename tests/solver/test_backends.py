@@ -69,13 +69,13 @@ def run_many(count, number):
 
 
 def test_all_ways_agree_on_small_problems():
-    seen = run_many(20, 1)
-    assert seen["feasible"] >= 5
+    seen = run_many(10, 1)
+    assert seen["feasible"] >= 3
 
 
 @pytest.mark.slow
 def test_all_ways_agree_on_hundreds_of_problems(capsys):
-    seen = run_many(600, 2)
+    seen = run_many(500, 2)
     with capsys.disabled():
         print(f"\n{dict(sorted(seen.items()))}")
     assert seen["feasible"] + seen["infeasible"] >= 300
