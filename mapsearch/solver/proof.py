@@ -164,6 +164,8 @@ def _shown(candidate: Candidate | None) -> str:
 
 
 def _scope(found: Search, result: Refutation) -> str:
+    if not found.open_cells:
+        return "no cell is left by the bounds of time and memory, so no model had to be solved"
     text = (
         f"{len(found.open_cells):,} cells whose bound is not above the cutoff; {result.dropped:,} options dropped by "
         f"their own floors, {result.cells:,} cells with {result.literals:,} literals solved"
