@@ -22,6 +22,8 @@ Report = Callable[[Progress], None]
 
 MOST_PAIRS = {"exhaustive": 2_000_000, "cpsat": 20_000, "milp": 20_000}
 """Pairs of all cells together up to which a backend is given the whole space."""
+MOST_CELLS = 3_000
+"""Cells above which refuting the few under the cutoff is quicker than going through all."""
 MOST_MAPPINGS = 50_000_000
 """Joint mappings before any relation, above which the pairs are not even counted."""
 SAME = 1e-9
@@ -81,8 +83,11 @@ def whole_space(
     if mappings > MOST_MAPPINGS:
         return None
     cells: list[CellProblem] = []
-    pairs = 0
+    pairs = allowed = 0
     for tables in every_table(problem, prune=False):
+        allowed += int(tables.allowed.sum())
+        if allowed > MOST_CELLS:
+            return None
         for cell in cells_of(tables):
             pairs += len(cell.attention) * len(cell.expert)
             if pairs > most_pairs or remaining_s(deadline) <= 0.0:
