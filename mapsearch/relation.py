@@ -59,8 +59,15 @@ class Relation:
     source: str = ""
     statement: str = ""
     """The rule in words without a mapping's numbers, for conflicts; its name when left out."""
+    given: Callable[[Any], str] | None = None
+    """What the facts alone say of it, with their numbers: `the model has 8 query heads`."""
 
     @property
     def words(self) -> str:
         """The rule in words."""
         return self.statement or self.name.replace("_", " ")
+
+    def told(self, facts: Any) -> str:
+        """The rule in words with the numbers that the facts give it."""
+        given = self.given(facts) if self.given else ""
+        return f"{self.words}; {given}" if given else self.words

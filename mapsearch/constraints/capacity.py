@@ -35,6 +35,11 @@ hbm = Relation(
     ),
     levers=("HBM", "devices", "recompute", "pp", "zero", "offload"),
     source="F1.1",
+    statement="the worst stage fits into the memory of a device",
+    given=lambda facts: (
+        f"{facts.fabric.name} offers {usable_hbm_bytes(facts) / 1e9:,.1f} GB of "
+        f"{facts.fabric.device.hbm_bytes / 1e9:,.0f} GB per device after context and {facts.run.reserve:.0%} reserve"
+    ),
 )
 
 host_memory = Relation(
@@ -43,11 +48,17 @@ host_memory = Relation(
     unit="bytes",
     demand=lambda view: view.host_bytes,
     limit=lambda view: view.facts.fabric.device.host_memory_bytes,
-    sentence=lambda view, demand, limit: (
+    sentence=lambda _view, demand, limit: (
         f"offload keeps {demand / 1e9:,.1f} GB per device in host memory; there are {limit / 1e9:,.1f} GB"
+        if demand
+        else f"does not apply: nothing is offloaded to the {limit / 1e9:,.1f} GB of host memory per device"
     ),
     levers=("host memory", "offload"),
     source="F1.1",
+    statement="what is offloaded fits into host memory",
+    given=lambda facts: (
+        f"{facts.fabric.name} has {facts.fabric.device.host_memory_bytes / 1e9:,.1f} GB of host memory per device"
+    ),
 )
 
 RELATIONS: tuple[Relation, ...] = (hbm, host_memory)

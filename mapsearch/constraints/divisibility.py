@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from mapsearch.axes import CpKind, Schedule
-from mapsearch.constraints.rules import divides, rule, whole
+from mapsearch.constraints.rules import divides, first, rule, whole, word
 from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
-from mapsearch.costs.views import AttentionView, CellView
+from mapsearch.costs.views import AttentionView, CellView, Facts
 from mapsearch.quantity import Num
 from mapsearch.relation import Relation
 
@@ -21,12 +21,17 @@ def chunks(cell: CellView) -> Num:
     return cell.pp * np.where(folded, 2, cell.vpp)
 
 
+def _no_experts(facts: Facts) -> str:
+    return "" if facts.model.moe else "the model has no routed experts"
+
+
 batch_divides = divides(
     "batch_divides",
     "cell",
-    lambda c: c.facts.run.global_batch,
+    lambda facts: facts.run.global_batch,
     lambda c: c.micro_batch * c.dp,
-    "the global batch of {amount} sequences splits into microbatch x DP = {divisor}",
+    "sequences of the global batch",
+    "microbatch x DP",
     levers=("global batch", "dp", "micro_batch"),
     source="F5.2 M12",
 )
@@ -37,9 +42,14 @@ layers_fill_stages = Relation(
     unit="layers",
     demand=lambda c: chunks(c) + 0.0,
     limit=lambda c: float(c.facts.model.layers),
-    sentence=lambda c, demand, limit: f"{demand:g} pipeline chunks need a layer each; the model has {limit:g} layers",
+    sentence=lambda c, demand, limit: (
+        f"each of {demand:g} pipeline chunks (PP {c.pp}, {demand / c.pp:g} per stage) needs a layer; "
+        f"the model has {limit:g}"
+    ),
     levers=("pp", "vpp"),
     source="F3.5",
+    statement="each pipeline chunk needs a layer",
+    given=lambda facts: f"the model has {facts.model.layers} layers",
 )
 
 
@@ -52,14 +62,17 @@ schedule_takes_vpp = rule(
     "schedule_takes_vpp",
     "cell",
     _vpp_without_interleaving,
-    lambda c: f"VPP {whole(c.vpp)} on PP {c.pp}: interleaved needs VPP >= 2 and PP >= 2, other schedules VPP 1",
+    "interleaving takes VPP and PP of 2 or more, other schedules VPP 1",
+    lambda c: f"{word('schedule', c.schedule)} runs with VPP {whole(c.vpp)} on PP {c.pp}",
     levers=("schedule", "vpp"),
     source="F3.5",
 )
 
+BIDIRECTIONAL = (Schedule.DUALPIPE, Schedule.DUALPIPE_V)
+
 
 def _bidirectional_batch_broken(c: CellView) -> Num:
-    dual = np.isin(np.asarray(c.schedule), (Schedule.DUALPIPE, Schedule.DUALPIPE_V))
+    dual = np.isin(np.asarray(c.schedule), BIDIRECTIONAL)
     m = c.microbatches
     odd_stages = (np.asarray(c.schedule) == Schedule.DUALPIPE) & (c.pp % 2 == 1)
     return dual & (odd_stages | (m < 2 * c.pp) | (np.mod(m, 2) != 0))
@@ -69,9 +82,9 @@ bidirectional_batch = rule(
     "bidirectional_batch",
     "cell",
     _bidirectional_batch_broken,
-    lambda c: (
-        f"DualPipe needs an even number of microbatches, at least 2 PP = {2 * c.pp}; there are {whole(c.microbatches)}"
-    ),
+    "DualPipe takes an even number of microbatches, two or more per stage, and without the V an even PP",
+    lambda c: f"{first(c.microbatches):,g} microbatches meet PP {c.pp} in {word('schedule', c.schedule)}",
+    absent=lambda c: "" if whole(c.schedule) in BIDIRECTIONAL else f"the schedule is {word('schedule', c.schedule)}",
     levers=("global batch", "pp", "schedule"),
     source="F3.5",
 )
@@ -79,9 +92,10 @@ bidirectional_batch = rule(
 heads_divide = divides(
     "heads_divide",
     "attention",
-    lambda a: a.facts.model.heads,
+    lambda facts: facts.model.heads,
     lambda a: a.tp,
-    "{amount} query heads split over TP {divisor}",
+    "query heads",
+    "TP",
     levers=("tp",),
     source="F5.2 M5",
 )
@@ -94,7 +108,10 @@ kv_heads_divide = rule(
         if a.facts.model.mla
         else (np.mod(a.facts.model.kv_heads, a.tp) != 0) & (np.mod(a.tp, a.facts.model.kv_heads) != 0)
     ),
-    lambda a: f"{a.facts.model.kv_heads} KV heads are split over or replicated on TP {whole(a.tp)}",
+    "KV heads split evenly over TP, or TP is a multiple of them",
+    lambda a: f"{a.facts.model.kv_heads} KV heads meet TP {whole(a.tp)}",
+    absent=lambda a: "latent attention has no KV heads to split" if a.facts.model.mla else "",
+    given=lambda facts: f"the model has {facts.model.kv_heads} KV heads",
     levers=("tp",),
     source="F5.2 M6",
 )
@@ -102,19 +119,28 @@ kv_heads_divide = rule(
 ffn_divides = divides(
     "ffn_divides",
     "attention",
-    lambda a: a.facts.model.ffn if a.facts.model.dense_layers else 0,
+    lambda facts: facts.model.ffn if facts.model.dense_layers else 0,
     lambda a: a.tp,
-    "dense FFN width {amount} splits over TP {divisor}",
+    "columns of the dense FFN",
+    "TP",
+    absent=lambda facts: "" if facts.model.dense_layers else "the model has no dense layers",
     levers=("tp",),
     source="F5.2 M8",
 )
 
+
+def _shared_ffn(facts: Facts) -> int:
+    return facts.model.moe.shared_ffn if facts.model.moe else 0
+
+
 shared_ffn_divides = divides(
     "shared_ffn_divides",
     "attention",
-    lambda a: a.facts.model.moe.shared_ffn if a.facts.model.moe else 0,
+    _shared_ffn,
     lambda a: a.tp,
-    "shared-expert width {amount} splits over TP {divisor}",
+    "columns of the shared expert",
+    "TP",
+    absent=lambda facts: "" if _shared_ffn(facts) else "the model has no shared expert",
     levers=("tp",),
     source="F5.2 M8",
 )
@@ -130,9 +156,10 @@ def _sequence_parts(a: AttentionView) -> Num:
 sequence_divides = divides(
     "sequence_divides",
     "attention",
-    lambda a: a.facts.run.sequence_length,
+    lambda facts: facts.run.sequence_length,
     _sequence_parts,
-    "a sequence of {amount} tokens is cut into {divisor} pieces (CP, its causal halves, TP)",
+    "tokens of a sequence",
+    "the pieces of CP and TP",
     levers=("sequence length", "cp", "tp"),
     source="F5.2 M9",
 )
@@ -151,14 +178,26 @@ def _ulysses_broken(a: AttentionView) -> Num:
     return (a.cp > 1) & spread & (queries | keys)
 
 
+def _heads(facts: Facts) -> str:
+    model = facts.model
+    return f"{model.heads} query heads" + ("" if model.mla else f" and {model.kv_heads} KV heads")
+
+
+def _not_ulysses(a: AttentionView) -> str:
+    if whole(a.cp) == 1:
+        return "CP is 1"
+    kind = word("cp_kind", a.cp_kind)
+    return "" if kind == "ulysses" else f"CP exchanges by {kind}"
+
+
 ulysses_heads_divide = rule(
     "ulysses_heads_divide",
     "attention",
     _ulysses_broken,
-    lambda a: (
-        f"Ulysses spreads {a.facts.model.heads} query and {a.facts.model.kv_heads} KV heads over "
-        f"TP x CP = {whole(a.tp * a.cp)}"
-    ),
+    "Ulysses spreads heads evenly over TP x CP",
+    lambda a: f"{_heads(a.facts)} meet TP x CP = {whole(a.tp * a.cp)}",
+    absent=_not_ulysses,
+    given=lambda facts: f"the model has {_heads(facts)}",
     levers=("cp", "cp_kind", "tp"),
     source="F5.2 M10",
 )
@@ -167,9 +206,11 @@ ulysses_heads_divide = rule(
 experts_divide = divides(
     "experts_divide",
     "expert",
-    lambda e: e.facts.model.moe.experts if e.facts.model.moe else 1,
+    lambda facts: facts.model.moe.experts if facts.model.moe else 0,
     lambda e: e.ep,
-    "{amount} routed experts split over EP {divisor}",
+    "routed experts",
+    "EP",
+    absent=_no_experts,
     levers=("ep",),
     source="F5.2 M4",
 )
@@ -177,9 +218,11 @@ experts_divide = divides(
 expert_ffn_divides = divides(
     "expert_ffn_divides",
     "expert",
-    lambda e: e.facts.model.moe.expert_ffn if e.facts.model.moe else 1,
+    lambda facts: facts.model.moe.expert_ffn if facts.model.moe else 0,
     lambda e: e.etp,
-    "expert FFN width {amount} splits over ETP {divisor}",
+    "columns of an expert's FFN",
+    "ETP",
+    absent=_no_experts,
     levers=("etp",),
     source="F5.2 M8",
 )

@@ -28,10 +28,11 @@ def _limit(name: str, classes: frozenset[str], share: float, label: str) -> Rela
         demand=lambda view: exposed_s(view, classes),
         limit=lambda view: view.step_time_s * share,
         sentence=lambda _view, demand, limit: (
-            f"{label} exposes {demand:,.3g} s of the step; {share:.1%} of it, {limit:,.3g} s, is allowed"
+            f"{label} exposes {demand:,.3g} s of the step; {100 * share:.4g} % of it, {limit:,.3g} s, is allowed"
         ),
         levers=("exposed_limit", "bandwidth", "overlap"),
         source="F1.5",
+        statement=f"{label} exposes at most {100 * share:.4g} % of the step",
     )
 
 

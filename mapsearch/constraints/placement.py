@@ -5,13 +5,13 @@ Contents: relations (from the run's `placement` and the user's `inside`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from mapsearch.axes import ATTENTION_GRID
-from mapsearch.constraints.rules import first
 from mapsearch.errors import InputError, listed, near_miss
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Num
@@ -31,23 +31,30 @@ def ways_outside(row: Num, levels: int) -> Num:
     return np.prod(np.asarray(row)[..., levels:], axis=-1) + 0.0
 
 
-def stays_inside(axis: str, levels: int, unit: str, origin: str) -> Relation:
+def stays_inside(axis: str, levels: int, fabric: Fabric, origin: str) -> Relation:
     """The relation `axis lives inside one unit of the given number of inner levels`."""
     row: Callable[[Any], Num] = lambda view: getattr(view, f"{axis}_row")  # noqa: E731
+    unit, devices = fabric.levels[levels - 1].name, math.prod(fabric.fan_outs[:levels])
+    statement = f"{axis.upper()} stays inside one {unit}"
+
+    def sentence(view: Any, demand: float, _limit: float) -> str:
+        size = f"{axis.upper()} {math.prod(np.asarray(row(view)).reshape(-1).tolist())}"
+        if demand <= 1:
+            return f"{size} stays inside one {unit} of {devices:,} devices"
+        return f"{size} is cut {demand:g} ways beyond one {unit} of {devices:,} devices, but must stay inside"
+
     return Relation(
         name=f"{axis}_inside_{unit}",
         side=side_of(axis),
         unit="ways cut outside",
         demand=lambda view: ways_outside(row(view), levels),
         limit=lambda _view: 1.0,
-        sentence=lambda view, demand, _limit: (
-            f"{axis.upper()} stays inside one {unit}"
-            if demand <= 1
-            else f"{axis.upper()} is cut {first(demand):g} ways beyond one {unit}; it must stay inside"
-        ),
+        sentence=sentence,
         origin=origin,
         levers=(f"placement.{axis}", axis),
         source="F1.9 domain 10",
+        statement=statement,
+        given=lambda _facts: f"it has {devices:,} devices",
     )
 
 
@@ -62,8 +69,7 @@ def relations(run: Run, fabric: Fabric) -> tuple[Relation, ...]:
                     "marked high_bandwidth",
                     field=f"placement.{axis}",
                 )
-            unit = fabric.levels[fabric.domain_levels - 1].name
-            found.append(stays_inside(axis, fabric.domain_levels, unit, "placement"))
+            found.append(stays_inside(axis, fabric.domain_levels, fabric, "placement"))
     for level, members in run.constraints.inside.items():
         if level not in fabric.level_names:
             raise InputError(
@@ -72,6 +78,6 @@ def relations(run: Run, fabric: Fabric) -> tuple[Relation, ...]:
                 field="constraints.inside",
             )
         depth = fabric.level_names.index(level) + 1
-        found += [stays_inside(axis, depth, level, "user") for axis in members]
+        found += [stays_inside(axis, depth, fabric, "user") for axis in members]
     distinct = {relation.name: relation for relation in found}
     return tuple(distinct.values())

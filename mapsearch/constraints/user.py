@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mapsearch.axes import written
-from mapsearch.constraints.rules import whole
+from mapsearch.constraints.rules import whole, word
 from mapsearch.errors import listed
 from mapsearch.inventories.run import Run, UserConstraints, read_axis
 from mapsearch.quantity import Num
@@ -35,10 +35,10 @@ def _axis(axis: str) -> Callable[[Any], Num]:
 def _among(axis: str, accepted: list[int], verb: str) -> Relation:
     words = listed(written(axis, code) for code in accepted)
 
+    statement = f"you {verb} {axis} = {words}"
+
     def sentence(view: Any, demand: float, _limit: float) -> str:
-        return f"you {verb} {axis} = {words}" + (
-            f"; here it is {written(axis, whole(getattr(view, axis)))}" if demand else ""
-        )
+        return f"{statement}{', but' if demand else ':'} here it is {word(axis, getattr(view, axis))}"
 
     return Relation(
         name=f"user_{verb}_{axis}",
@@ -49,21 +49,24 @@ def _among(axis: str, accepted: list[int], verb: str) -> Relation:
         sentence=sentence,
         origin="user",
         levers=(f"--{verb} {axis}",),
+        statement=statement,
     )
 
 
 def _bounded(axis: str, bound: float, sign: float, words: str) -> Relation:
+    statement = f"you ask for {axis} {words.replace('_', ' ')} {bound:g}"
     return Relation(
         name=f"user_{words}_{axis}",
         side=side_of(axis),
         unit=axis,
         demand=lambda view: sign * (_axis(axis)(view) + 0.0),
         limit=lambda _view: sign * bound,
-        sentence=lambda view, _demand, _limit: (
-            f"you ask for {axis} {words.replace('_', ' ')} {bound:g}; here it is {whole(getattr(view, axis))}"
+        sentence=lambda view, demand, limit: (
+            f"{statement}{', but' if demand > limit else ':'} here it is {whole(getattr(view, axis))}"
         ),
         origin="user",
         levers=(f"--{words.replace('_', '-')} {axis}",),
+        statement=statement,
     )
 
 
