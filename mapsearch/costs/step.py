@@ -1,6 +1,7 @@
 """From quantities to a step: times and memory per stage, and how the two grids add up.
 
-Contents: Part, StageSum, Side, lean_sum, sums, Timing, timing, stage_time_s, stage_ramp_s, tail_s, step_time_s.
+Contents: Part, StageSum, Side, lean_sum, sums, Timing, timing, stage_time_s, stage_ramp_s, weighed, tail_s,
+step_time_s.
 
 Each grid's option contributes sums per kind of stage. The composition of the two grids uses only + - * and
 `maximum`, so the same lines evaluate numbers, arrays of pairs, intervals (bounds) and solver expressions.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -205,6 +206,12 @@ def stage_ramp_s(stage: StageSum, constants: Timing) -> Num:
     """
     c_forward, c_input, c_weight = constants.ramp_weights
     return stage.ramp_forward * c_forward + stage.ramp_input_grad * c_input + stage.ramp_weight_grad * c_weight
+
+
+def weighed(stage: StageSum, constants: Timing) -> StageSum:
+    """The same sums with the ramp's parts weighed into one: every schedule counts forward once (c_F = 1)."""
+    ramp = stage_ramp_s(stage, constants)
+    return replace(stage, ramp_forward=ramp, ramp_input_grad=0.0, ramp_weight_grad=0.0)
 
 
 def tail_s(stages: list[StageSum]) -> Num:

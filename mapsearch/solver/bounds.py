@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapsearch.constraints.capacity import usable_hbm_bytes
-from mapsearch.costs.step import ALL_CLASSES, StageSum, Timing, stage_ramp_s, step_time_s
+from mapsearch.costs.step import ALL_CLASSES, StageSum, step_time_s
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.options import Ints
 from mapsearch.solver.problem import Problem
@@ -69,13 +69,9 @@ def _each(stage: StageSum, pick: Pick) -> StageSum:
     return StageSum(*(pick(getattr(stage, name)) for name in FIELDS))
 
 
-def _best(stage: StageSum, least: Callable[[Num], Num], most: Callable[[Num], Num], constants: Timing) -> StageSum:
-    """The sums at their best. The ramp's parts are weighed first: a weight gradient may shorten it."""
-    plain = [name for name in FIELDS if not name.startswith("ramp_")]
-    values = {name: (most if name in WINDOWS else least)(getattr(stage, name)) for name in plain}
-    # Every schedule counts forward time once (c_F = 1), so the weighed ramp can stand in its place.
-    ramp = least(stage_ramp_s(stage, constants))
-    return StageSum(**values, ramp_forward=ramp)
+def _best(stage: StageSum, least: Callable[[Num], Num], most: Callable[[Num], Num]) -> StageSum:
+    """The sums at their best; ramps are weighed already, so none of them can shorten the step."""
+    return StageSum(*((most if name in WINDOWS else least)(getattr(stage, name)) for name in FIELDS))
 
 
 def _composed(tables: Tables, position: int, best_a: list[StageSum], best_e: list[StageSum]) -> Floats:
@@ -106,7 +102,7 @@ def quick_bound(tables: Tables, position: int, limit_bytes: float) -> float:
         return apply
 
     best = [
-        [_best(stage, reduced(pick, np.min), reduced(pick, np.max), tables.timing) for stage in table.sums[ALL_CLASSES]]
+        [_best(stage, reduced(pick, np.min), reduced(pick, np.max)) for stage in table.sums[ALL_CLASSES]]
         for pick, table in ((pick_a, tables.attention), (pick_e, tables.expert))
     ]
     possible = tables.allowed[position : position + 1] & (_floor(tables, own, pick_e) <= limit_bytes)
@@ -157,8 +153,8 @@ def slice_bounds(tables: Tables, position: int, limit_bytes: float) -> Slice:
     allowed_a, allowed_e = pick_a(tables.attention.allowed), pick_e(tables.expert.allowed)
     least_a, most_a = _over_entries(pick_a, memory_a, fit_a, allowed_a)
     least_e, most_e = _over_entries(pick_e, memory_e, fit_e, allowed_e)
-    best_a = [_best(stage, least_a, most_a, tables.timing) for stage in tables.attention.sums[ALL_CLASSES]]
-    best_e = [_best(stage, least_e, most_e, tables.timing) for stage in tables.expert.sums[ALL_CLASSES]]
+    best_a = [_best(stage, least_a, most_a) for stage in tables.attention.sums[ALL_CLASSES]]
+    best_e = [_best(stage, least_e, most_e) for stage in tables.expert.sums[ALL_CLASSES]]
     bound = _composed(tables, position, best_a, best_e)[..., 0]
     allowed = tables.allowed[position : position + 1, ..., 0] & possible
     return Slice(np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)[0], best_a, best_e)

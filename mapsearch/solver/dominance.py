@@ -22,6 +22,10 @@ from mapsearch.solver.problem import Problem
 from mapsearch.solver.tables import Group, _axis, attention_view, cell_view, expert_view
 
 
+CHUNK = 64
+"""Options compared with all others at a time; bounds the memory of the comparison."""
+
+
 def undominated(problem: Problem, groups: list[Group], options: Options, which: str) -> Ints:
     """Positions of the options to keep, in order."""
     if len(options) == 1:
@@ -37,17 +41,19 @@ def undominated(problem: Problem, groups: list[Group], options: Options, which: 
 
 def _front(rows: Floats) -> NDArray[np.intp]:
     """Rows of (options, columns) that no other row beats in all columns; of equal rows the first stays."""
-    if len(rows) == 1:
-        return np.arange(1)
-    rows = rows[:, np.ptp(rows, axis=0) > 0]
+    rows = rows[:, np.ptp(rows, axis=0) > 0] if len(rows) > 1 else rows[:, :0]
     if not rows.shape[1]:
         return np.arange(1)
-    order = np.argsort(rows.sum(axis=1), kind="stable")
-    kept: list[int] = []
-    for index in order:
-        if not kept or not np.any(np.all(rows[kept] <= rows[index], axis=1)):
-            kept.append(int(index))
-    return np.array(sorted(kept))
+    before = np.tri(len(rows), k=-1, dtype=bool).T
+    beaten = np.zeros(len(rows), dtype=bool)
+    for start in range(0, len(rows), CHUNK):
+        part = rows[start : start + CHUNK]
+        # no_worse[i, j]: row i is nowhere above row j of the part.
+        no_worse = (rows[:, None] <= part[None]).all(axis=2)
+        no_better = (part[None] <= rows[:, None]).all(axis=2)
+        here = before[:, start : start + CHUNK]
+        beaten[start : start + CHUNK] = (no_worse & (~no_better | here)).any(axis=0)
+    return np.flatnonzero(~beaten)
 
 
 def _columns(problem: Problem, group: Group, options: Options, which: str) -> Floats:

@@ -23,7 +23,7 @@ from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.footprint import attention_host, attention_memory, expert_host, expert_memory
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
 from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
-from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing
+from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing, weighed
 from mapsearch.costs.views import AttentionView, CellView, ExpertView
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.options import Options, attention_options, expert_options
@@ -324,21 +324,24 @@ def timed_tables(problem: Problem, sized: Sized) -> Tables:
     e_cell = expert_cell(problem, group, sized.products)
     a_view, e_view = attention_view(a_cell, sized.attention), expert_view(e_cell, sized.expert)
     a_side, e_side, c_side = attention_times(a_view), expert_times(e_view), cell_side(cell)
-    asked = class_sets(problem)
     a_allowed = _allowed(problem, "attention", a_view, np.shape(a_view.tp))
     e_allowed = _allowed(problem, "expert", e_view, np.shape(e_view.ep))
+    constants = timing(cell, coupled=bool(a_side.under_compute or e_side.under_compute))
+
+    def summed(side: Side, view: CellView) -> dict[frozenset[str], list[StageSum]]:
+        asked = class_sets(problem)
+        return {classes: [weighed(s, constants) for s in sums(side, view, classes)] for classes in asked}
+
     return Tables(
         group=group,
         dp=dp,
         products=sized.products,
         cell=cell,
         allowed=sized.allowed,
-        attention=GridTable(
-            sized.attention, a_allowed, {c: sums(a_side, a_cell, c) for c in asked}, sized.memory_attention
-        ),
-        expert=GridTable(sized.expert, e_allowed, {c: sums(e_side, e_cell, c) for c in asked}, sized.memory_expert),
-        own={classes: sums(c_side, cell, classes) for classes in asked},
-        timing=timing(cell, coupled=bool(a_side.under_compute or e_side.under_compute)),
+        attention=GridTable(sized.attention, a_allowed, summed(a_side, a_cell), sized.memory_attention),
+        expert=GridTable(sized.expert, e_allowed, summed(e_side, e_cell), sized.memory_expert),
+        own=summed(c_side, cell),
+        timing=constants,
     )
 
 
