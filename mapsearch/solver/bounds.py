@@ -40,8 +40,11 @@ def _attention_pick(tables: Tables, own: NDArray[np.intp]) -> Pick:
 
 
 def by_microbatch(products: Ints, dp: int, batches: Ints) -> Pick:
-    """A view of expert tables at one DP size, laid out by microbatch instead of by the product of both."""
-    where = np.searchsorted(products, dp * batches)
+    """A view of expert tables at one DP size, laid out by microbatch instead of by the product of both.
+
+    Products that the batch does not divide by have no entry; those cells are not allowed, so any entry serves.
+    """
+    where = np.minimum(np.searchsorted(products, dp * batches), len(products) - 1)
 
     def pick(value: Num) -> Num:
         array = np.asarray(value)

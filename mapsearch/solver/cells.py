@@ -94,7 +94,7 @@ def scalar(value: Num, index: Index) -> float:
 def expert_index(tables: Tables, index: Index) -> Index:
     """Where the expert tables hold a cell: by its product of DP and microbatch."""
     batch = int(np.asarray(tables.cell.micro_batch).reshape(-1)[index[1]])
-    product = int(np.searchsorted(tables.products, tables.dp[index[0]] * batch))
+    product = min(int(np.searchsorted(tables.products, tables.dp[index[0]] * batch)), len(tables.products) - 1)
     return (product, 0, *index[2:])
 
 

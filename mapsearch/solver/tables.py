@@ -268,6 +268,9 @@ def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...
         return []
     dp = np.unique(attention.sizes[2])
     products = np.unique(np.outer(dp, problem.candidates["micro_batch"]))
+    products = products[problem.facts.run.global_batch % products == 0]
+    if not len(products):
+        return []
     found = []
     for group in groups:
         allowed = _cells_allowed(problem, cell_view(problem, group, _axis(dp, 0)))
