@@ -1,6 +1,6 @@
 """Memory limits: HBM on every stage, host memory for what is offloaded.
 
-Contents: usable_hbm_bytes, hbm, host_memory, RELATIONS.
+Contents: usable_hbm_bytes, bytes_text, hbm, host_memory, RELATIONS.
 """
 
 from __future__ import annotations
@@ -19,6 +19,21 @@ def usable_hbm_bytes(facts: Facts) -> float:
     return (1.0 - facts.run.reserve) * (facts.fabric.device.hbm_bytes - facts.profile.runtime_bytes)
 
 
+SCALES = ((1e12, "TB", 2), (1e9, "GB", 1), (1e6, "MB", 1))
+
+
+def bytes_text(value: float) -> str:
+    """Bytes as people say them: TB, GB or MB, whichever has a digit before the point."""
+    size, unit, digits = next((row for row in SCALES if value >= row[0]), SCALES[-1])
+    return f"{round(value / size, digits):,} {unit}".replace(".0 ", " ")
+
+
+def _offer(facts: Facts) -> str:
+    usable, whole = bytes_text(usable_hbm_bytes(facts)), bytes_text(facts.fabric.device.hbm_bytes)
+    reserve = f"{100 * facts.run.reserve:g} % reserve"
+    return f"{facts.fabric.name} offers {usable} of {whole} per device after context and {reserve}"
+
+
 def _peak(view: PairView) -> Num:
     return maximum(view.memory[0], *view.memory[1:])
 
@@ -29,17 +44,11 @@ hbm = Relation(
     unit="bytes",
     demand=_peak,
     limit=lambda view: usable_hbm_bytes(view.facts),
-    sentence=lambda view, demand, limit: (
-        f"the worst stage needs {demand / 1e9:,.1f} GB per device; {view.facts.fabric.name} offers {limit / 1e9:,.1f} "
-        f"of {view.facts.fabric.device.hbm_bytes / 1e9:,.0f} GB after context and {view.facts.run.reserve:.0%} reserve"
-    ),
+    sentence=lambda view, demand, limit: f"the worst stage needs {bytes_text(demand)} per device; {_offer(view.facts)}",
     levers=("HBM", "devices", "recompute", "pp", "zero", "offload"),
     source="F1.1",
     statement="the worst stage fits into the memory of a device",
-    given=lambda facts: (
-        f"{facts.fabric.name} offers {usable_hbm_bytes(facts) / 1e9:,.1f} GB of "
-        f"{facts.fabric.device.hbm_bytes / 1e9:,.0f} GB per device after context and {facts.run.reserve:.0%} reserve"
-    ),
+    given=_offer,
 )
 
 host_memory = Relation(
@@ -49,15 +58,15 @@ host_memory = Relation(
     demand=lambda view: view.host_bytes,
     limit=lambda view: view.facts.fabric.device.host_memory_bytes,
     sentence=lambda _view, demand, limit: (
-        f"offload keeps {demand / 1e9:,.1f} GB per device in host memory; there are {limit / 1e9:,.1f} GB"
+        f"offload keeps {bytes_text(demand)} per device in host memory; there are {bytes_text(limit)}"
         if demand
-        else f"does not apply: nothing is offloaded to the {limit / 1e9:,.1f} GB of host memory per device"
+        else f"does not apply: nothing is offloaded to the {bytes_text(limit)} of host memory per device"
     ),
     levers=("host memory", "offload"),
     source="F1.1",
     statement="what is offloaded fits into host memory",
     given=lambda facts: (
-        f"{facts.fabric.name} has {facts.fabric.device.host_memory_bytes / 1e9:,.1f} GB of host memory per device"
+        f"{facts.fabric.name} has {bytes_text(facts.fabric.device.host_memory_bytes)} of host memory per device"
     ),
 )
 

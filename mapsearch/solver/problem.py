@@ -5,6 +5,7 @@ Contents: Problem, problem_of, VARIANT_AXES.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -44,9 +45,16 @@ class Problem:
         return used_fan_outs(self.facts.fabric.fan_outs)
 
     @cached_property
+    def whole_batches(self) -> bool:
+        """Whether a relation asks for whole microbatches; explanations also ask what if none did."""
+        return any(relation.name == "batch_divides" for relation in self.relations)
+
+    @cached_property
     def data_parallel(self) -> tuple[int, ...]:
-        """DP sizes that the global batch can feed."""
-        return divisors(self.facts.run.global_batch)
+        """DP sizes that the global batch can feed; any that the devices allow where nothing asks for whole batches."""
+        if self.whole_batches:
+            return divisors(self.facts.run.global_batch)
+        return tuple(sorted({dp for used in self.used for dp in divisors(math.prod(used))}))
 
     @cached_property
     def candidates(self) -> dict[str, tuple[int, ...]]:
@@ -55,15 +63,18 @@ class Problem:
         names = ("micro_batch", "vpp", "schedule", "recompute", "zero", "offload", "cp_kind", "dispatcher")
         return {name: _with_wishes(run, name) for name in names}
 
-    def pipelines(self, pp: int) -> tuple[tuple[int, int], ...]:
-        """(schedule, VPP) pairs that make sense on `pp` stages; one stage has nothing to schedule."""
+    def pipelines(self, pp: int, *, filled: bool = True) -> tuple[tuple[int, int], ...]:
+        """(schedule, VPP) pairs that make sense on `pp` stages; one stage has nothing to schedule.
+
+        `filled` leaves out those with more chunks than layers, for which there is no layout.
+        """
         plain = [s for s in self.candidates["schedule"] if s != Schedule.INTERLEAVED]
         if pp == 1:
             return ((int((plain or [Schedule.ONE_F_ONE_B])[0]), 1),)
         pairs = [(int(s), 1) for s in plain]
         if Schedule.INTERLEAVED in self.candidates["schedule"]:
             pairs += [(int(Schedule.INTERLEAVED), v) for v in self.candidates["vpp"] if v > 1]
-        return tuple(pair for pair in pairs if self._fills(pp, *pair))
+        return tuple(pair for pair in pairs if not filled or self._fills(pp, *pair))
 
     def _fills(self, pp: int, schedule: int, vpp: int) -> bool:
         """Whether every pipeline chunk gets a layer; the layout is not defined otherwise."""

@@ -1,107 +1,122 @@
 """Why nothing fits: a minimal conflict among relations, what each relation rejects, and relaxations that work.
 
-Contents: explain_infeasible, satisfiable, minimal_conflict.
+Contents: explain_infeasible, minimal_conflict.
 
-Conflicts are found by deletion over the arrays (FORMULAS 7.2): a relation whose removal lets something fit stays.
-What is left cannot be satisfied together, and every proper subset of it can. Relations of pure arithmetic
-(divisibility) stay in force as background, unless they alone exclude everything.
+A conflict is a set of relations that no mapping satisfies together while every proper subset of it can be satisfied
+(FORMULAS 7.2). It is grown from the front of a list, so that what nobody can change is blamed before what a user asked
+for. Relations that need a layout of layers (memory, exposure) count as broken by a mapping that has none.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
+from collections.abc import Callable
 
 from mapsearch.answer import Conflict, Relaxation
-from mapsearch.constraints.capacity import usable_hbm_bytes
+from mapsearch.constraints.capacity import bytes_text
 from mapsearch.relation import Relation
-from mapsearch.solver.explain.leanest import leanest
+from mapsearch.solver.explain.probe import OutOfTime, Probe
 from mapsearch.solver.explain.relax import relaxations
 from mapsearch.solver.explain.states import states_sentence
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import rows_of, search
-from mapsearch.solver.tables import (
-    _axis,
-    attention_view,
-    cell_view,
-    expert_view,
-    grids,
-    groups_at,
-    holds,
-)
 
-MEMORY = ("hbm", "host_memory")
-"""Pair relations that the leanest mapping answers without looking at times."""
+BLAME = ("physics", "topology", "placement")
+"""Origins in the order of blame; frameworks follow, and the user's own constraints come last."""
+WHOSE = {
+    "physics": "",
+    "topology": "the cluster: ",
+    "placement": "the run's placement: ",
+    "user": "your constraint: ",
+}
 
 
-def satisfiable(problem: Problem) -> bool:
-    """Whether some mapping satisfies all relations of a problem."""
-    names = {relation.name for relation in problem.side("pair")}
-    if not names <= set(MEMORY):
-        return bool(search(problem, 1).top)
-    best = leanest(problem)
-    if best is None:
-        return False
-    return "hbm" not in names or best.peak_bytes <= usable_hbm_bytes(problem.facts)
+def minimal_conflict(problem: Problem, probe: Probe | None = None) -> list[Relation]:
+    """Relations that no mapping satisfies together and every proper subset of which some mapping does.
+
+    Empty when the problem can be satisfied after all.
+    """
+    asked = probe or Probe(problem)
+    alone = [relation for relation in problem.relations if relation.side != "pair"]
+    pool = alone if not asked.satisfiable(alone) else [*problem.side("pair"), *sorted(alone, key=_blame)]
+    core = _shrunk(sorted(pool, key=_blame) if pool is alone else pool, asked.satisfiable)
+    order = [relation.name for relation in problem.relations]
+    return sorted(core, key=lambda relation: order.index(relation.name))
 
 
-def minimal_conflict(problem: Problem) -> list[Relation]:
-    """Relations that no mapping satisfies together and every proper subset of which some mapping does."""
-    background = [r for r in problem.relations if r.origin == "physics" and r.side != "pair"]
-    soft = [r for r in problem.relations if r not in background]
-    if satisfiable(replace(problem, relations=tuple(background))):
-        kept, base = soft, background
-    else:
-        kept, base = background, []
-    for relation in list(kept):
-        rest = [r for r in kept if r is not relation]
-        if not satisfiable(replace(problem, relations=(*base, *rest))):
-            kept = rest
-    return kept
+def _blame(relation: Relation) -> int:
+    if relation.origin in BLAME:
+        return BLAME.index(relation.origin)
+    return len(BLAME) + (relation.origin == "user")
 
 
-def rejections(problem: Problem) -> dict[str, int]:
-    """How many cells or grid options each relation alone rejects; relations that reject none are left out."""
-    counts: dict[str, int] = {}
-    for used, row in rows_of(problem):
-        for group in groups_at(problem, used, row)[:1]:
-            attention, expert = grids(problem, group)
-            dp = np.unique(attention.sizes[2])
-            views = {
-                "cell": cell_view(problem, group, _axis(dp, 0)),
-                "attention": attention_view(cell_view(problem, group, _axis(attention.sizes[2], -1)), attention),
-                "expert": expert_view(cell_view(problem, group, _axis([1], 0)), expert),
-            }
-            for relation in problem.relations:
-                if relation.side in views:
-                    broken = ~np.asarray(holds(relation, views[relation.side]))
-                    counts[relation.name] = counts.get(relation.name, 0) + int(broken.sum())
-    return {name: count for name, count in counts.items() if count}
+def _shrunk(pool: list[Relation], satisfiable: Callable[[list[Relation]], bool]) -> list[Relation]:
+    """A minimal conflict within a pool: the last relation of its shortest conflicting start is in it, and so on."""
+    core: list[Relation] = []
+    while satisfiable(core):
+        low, high, step = 0, 1, 1
+        while high <= len(pool) and satisfiable([*core, *pool[:high]]):
+            low, step = high, 2 * step
+            high = min(low + step, len(pool)) if low < len(pool) else len(pool) + 1
+        if high > len(pool):
+            return []
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if satisfiable([*core, *pool[:middle]]) else (low, middle)
+        core, pool = [*core, pool[high - 1]], pool[: high - 1]
+    return core
 
 
 def explain_infeasible(
-    problem: Problem,
+    problem: Problem, deadline: float | None = None
 ) -> tuple[list[Conflict], list[Relaxation], dict[str, int], list[str]]:
-    """A minimal conflict, relaxations that were solved again, the rejection tally, and notes."""
-    core = minimal_conflict(problem)
-    conflict = Conflict(
-        relations=[relation.name for relation in core], sentences=[_sentence(problem, relation) for relation in core]
+    """A minimal conflict, relaxations that were solved again, the rejection tally, and notes.
+
+    When the time ends, or the user stops it, what was found until then is returned with a note.
+    """
+    probe = Probe(problem, deadline)
+    conflicts: list[Conflict] = []
+    found: list[Relaxation] = []
+    tally: dict[str, int] = {}
+    notes: list[str] = []
+    try:
+        tally = probe.masks.rejections()
+        core = minimal_conflict(problem, probe)
+        conflicts.append(_conflict(probe, core))
+        notes += _remarks(problem, core)
+        for answer in relaxations(probe, core):
+            found += [answer] if isinstance(answer, Relaxation) else []
+            notes += [answer] if isinstance(answer, str) else []
+    except OutOfTime:
+        notes.append("the time limit ended the explanation early: more changes may help")
+    except KeyboardInterrupt:
+        notes.append("interrupted: the explanation is not complete, and more changes may help")
+    return conflicts, found, tally, notes
+
+
+def _conflict(probe: Probe, core: list[Relation]) -> Conflict:
+    return Conflict(
+        relations=[relation.name for relation in core],
+        sentences=[_sentence(probe, relation, core) for relation in core],
     )
-    found, notes = relaxations(problem, core)
-    return [conflict], found, rejections(problem), notes
 
 
-def _sentence(problem: Problem, relation: Relation) -> str:
-    """One relation of a conflict in words, with its numbers where the leanest mapping has them."""
+def _remarks(problem: Problem, core: list[Relation]) -> list[str]:
+    """Says so when nothing but the user's own constraints conflict."""
+    if not core or any(relation.origin != "user" for relation in core):
+        return []
+    fabric = problem.facts.fabric
+    levels = " x ".join(str(size) for size in fabric.fan_outs)
+    return [f"only your own constraints conflict; {fabric.name} has {fabric.devices:,} devices ({levels}) to cut"]
+
+
+def _sentence(probe: Probe, relation: Relation, core: list[Relation]) -> str:
+    """One relation of a conflict in words, with the numbers that the facts give it."""
+    facts = probe.problem.facts
     if relation.name != "hbm":
-        return f"{relation.words} ({relation.origin})"
-    limit = usable_hbm_bytes(problem.facts)
-    fabric, run = problem.facts.fabric, problem.facts.run
-    offer = (
-        f"{fabric.name} offers {limit / 1e9:,.1f} GB of {fabric.device.hbm_bytes / 1e9:,.0f} GB per device after "
-        f"context and {run.reserve:.0%} reserve"
-    )
-    best = leanest(problem.without("hbm"))
-    least = f"; the leanest mapping peaks at {best.peak_bytes / 1e9:,.1f} GB" if best else ""
-    return f"{states_sentence(problem.facts)}; {offer}{least}"
+        said = relation.told(facts)
+        return said if said.startswith("you ") else WHOSE.get(relation.origin, f"{relation.origin}'s rule: ") + said
+    text = f"{states_sentence(facts)}; {relation.told(facts).split('; ', 1)[1]}"
+    best = probe.leanest(probe.problem.relations if len(core) == 1 else core)
+    if best is None:
+        return text
+    under = "" if len(core) == 1 else " under the other rules named here"
+    return f"{text}; the leanest mapping{under} peaks at {bytes_text(best.peak_bytes)}"

@@ -1,11 +1,12 @@
 """The mapping that needs least memory: how far a problem is from fitting.
 
-Contents: Leanest, leanest.
+Contents: Leanest, leanest, fitting, floor_bytes.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.bounds import by_microbatch
 from mapsearch.solver.cells import Index, block_of, evaluate_block
+from mapsearch.solver.explain.states import state_floor_bytes
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.search import Candidate, key_of, rows_of
 from mapsearch.solver.tables import Sized, sized_groups, timed_tables
@@ -42,24 +44,66 @@ def leanest(problem: Problem) -> Leanest | None:
     Exact: cells in the order of a lower bound (the smallest options of both grids on each kind of stage), until no
     bound is lower than the best pair. Host memory is asked for where the problem limits it; HBM and exposure are not.
     """
-    lists = [
+    lists = [cells for used, row in rows_of(problem) for cells in _lists(problem, used, row)]
+    best = _least_of(problem, lists, enough=-np.inf)
+    return Leanest(best.peak_bytes, _candidate(problem, best)) if best else None
+
+
+def fitting(problem: Problem, limit_bytes: float) -> Leanest | None:
+    """A mapping that needs at most so much memory, under the same relations as `leanest`; None when there is none.
+
+    Devices too few for the model states alone are not looked at.
+    """
+    for used, row in rows_of(problem):
+        if floor_bytes(problem, math.prod(used)) > limit_bytes:
+            continue
+        lists = [cells for cells in _lists(problem, used, row) if cells.bounds[0] <= limit_bytes]
+        best = _least_of(problem, lists, enough=limit_bytes)
+        if best and best.peak_bytes <= limit_bytes:
+            return Leanest(best.peak_bytes, _candidate(problem, best))
+    return None
+
+
+def floor_bytes(problem: Problem, devices: int) -> float:
+    """What model states alone take on the fullest of so many devices at least."""
+    return state_floor_bytes(problem.facts, devices, problem.candidates["offload"], _host_limit(problem))
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One cell with an option of each grid, and its peak."""
+
+    peak_bytes: float
+    sized: Sized
+    index: Index
+    attention: int
+    expert: int
+
+
+def _lists(problem: Problem, used: tuple[int, ...], row: tuple[int, ...]) -> list[_Cells]:
+    """The cells of a pipeline row by DP size; sizes without a cell are left out."""
+    found = [
         _ordered(problem, sized, position)
-        for used, row in rows_of(problem)
         for sized in sized_groups(problem, used, row)
         for position in range(len(sized.dp))
     ]
-    heap = [(float(cells.bounds[0]), number, 0) for number, cells in enumerate(lists) if len(cells.bounds)]
+    return [cells for cells in found if len(cells.bounds)]
+
+
+def _least_of(problem: Problem, lists: list[_Cells], enough: float) -> _Pair | None:
+    """The pair with the least peak, or the first found that needs no more than `enough`."""
+    heap = [(float(cells.bounds[0]), number, 0) for number, cells in enumerate(lists)]
     heapq.heapify(heap)
-    best: tuple[float, Sized, Index, int, int] | None = None
-    while heap and (best is None or heap[0][0] < best[0]):
+    best: _Pair | None = None
+    while heap and (best is None or enough < best.peak_bytes > heap[0][0]):
         _, number, rank = heapq.heappop(heap)
         cells = lists[number]
-        peak, attention, expert = _least_pair(problem, cells.sized, cells.cells[rank])
-        if best is None or peak < best[0]:
-            best = (peak, cells.sized, cells.cells[rank], attention, expert)
+        pair = _least_pair(problem, cells.sized, cells.cells[rank])
+        if np.isfinite(pair.peak_bytes) and (best is None or pair.peak_bytes < best.peak_bytes):
+            best = pair
         if rank + 1 < len(cells.bounds):
             heapq.heappush(heap, (float(cells.bounds[rank + 1]), number, rank + 1))
-    return Leanest(best[0], _candidate(problem, *best[1:])) if best and np.isfinite(best[0]) else None
+    return best
 
 
 def _least(value: Num) -> Num:
@@ -100,8 +144,8 @@ def _host_limit(problem: Problem) -> float:
     return problem.facts.fabric.device.host_memory_bytes if limited else np.inf
 
 
-def _least_pair(problem: Problem, sized: Sized, index: Index) -> tuple[float, int, int]:
-    """The least peak of one cell, and the positions of the options that reach it."""
+def _least_pair(problem: Problem, sized: Sized, index: Index) -> _Pair:
+    """The pair of one cell with the least peak; infinite when no pair fits into host memory."""
     own = _own(sized, index[0])
     pick = by_microbatch(sized.products, int(sized.dp[index[0]]), _batches(problem))
     memory_a = sized.memory_attention.take(own)
@@ -125,12 +169,13 @@ def _least_pair(problem: Problem, sized: Sized, index: Index) -> tuple[float, in
     first, second = np.unravel_index(int(np.argmin(peak)), peak.shape)
     attention = own[np.flatnonzero(memory_a.entry == first)[0]]
     expert = np.flatnonzero(sized.memory_expert.entry == second)[0]
-    return float(peak[first, second]), int(attention), int(expert)
+    return _Pair(float(peak[first, second]), sized, index, int(attention), int(expert))
 
 
-def _candidate(problem: Problem, sized: Sized, index: Index, attention: int, expert: int) -> Candidate:
+def _candidate(problem: Problem, pair: _Pair) -> Candidate:
     """The pair as a candidate, with its step time."""
-    tables = timed_tables(problem, sized.take(np.array([attention]), np.array([expert])))
+    alone = pair.sized.take(np.array([pair.attention]), np.array([pair.expert]))
+    tables, index = timed_tables(problem, alone), pair.index
     block = block_of(tables, [index], np.array([0]), np.array([0]))
     seconds = float(evaluate_block(problem, block).step_time_s.reshape(-1)[0])
     return Candidate(seconds, key_of(tables, index, 0, 0), tables, index, 0, 0)

@@ -1,11 +1,12 @@
-"""The nearest relaxations: least HBM, least devices, a dropped rule; each is solved again before it is shown.
+"""The nearest relaxations: least HBM, least devices, another choice, a dropped rule; each is solved again first.
 
-Contents: relaxations, described.
+Contents: relaxations, described, rounded_up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from mapsearch.answer import Relaxation
@@ -14,13 +15,16 @@ from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Relation
-from mapsearch.solver.explain.leanest import Leanest, leanest
+from mapsearch.solver.explain.leanest import floor_bytes
+from mapsearch.solver.explain.probe import MEMORY, Probe, certified
 from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.ranking import mapping_of
-from mapsearch.solver.search import search
+from mapsearch.solver.search import Candidate
 
 GROWTH = 12
 """Doublings of the outermost level that are tried: up to 4,096 times as many devices."""
+COUNTS = 32
+"""Counts that are tried between the last doubling that does not fit and the first that does."""
 
 
 def described(mapping: Mapping) -> str:
@@ -31,54 +35,65 @@ def described(mapping: Mapping) -> str:
     return f"{grids}, {choices}" + (f", offload {m['offload']}" if m["offload"] != "none" else "")
 
 
-def fits(problem: Problem) -> Leanest | None:
-    """The leanest mapping of a problem when it satisfies every relation, else None."""
-    best = leanest(problem)
-    if best is None or best.peak_bytes > usable_hbm_bytes(problem.facts):
+def rounded_up(value: float, digits: int = 5) -> float:
+    """The least number of so many significant digits that is not smaller."""
+    if value <= 0.0:
+        return value
+    place = digits - 1 - math.floor(math.log10(value))
+    return float(
+        math.ceil(value * 10.0**place) / 10.0**place if place >= 0 else math.ceil(value / 10**-place) * 10**-place
+    )
+
+
+def relaxations(probe: Probe, core: list[Relation]) -> Iterator[Relaxation | str]:
+    """Relaxations of one lever each as they are found, and notes on levers that do not help."""
+    problem = probe.problem
+    names = {relation.name for relation in core}
+    if names & set(MEMORY):
+        yield from _found(more_hbm(probe))
+        yield from other_choices(probe)
+        if all(name in MEMORY for name in (r.name for r in core if r.side == "pair")):
+            most = problem.facts.fabric.devices << GROWTH
+            yield more_devices(probe) or f"no number of devices up to {most:,} that was tried makes it fit"
+    for relation in core:
+        if relation.name != "hbm":
+            yield from _found(dropped(probe, relation))
+
+
+def _found(relaxation: Relaxation | None) -> Iterator[Relaxation]:
+    if relaxation is not None:
+        yield relaxation
+
+
+def _shown(
+    problem: Problem, candidate: Candidate | None, lever: str, relation: str, before: float, after: float, unit: str
+) -> Relaxation | None:
+    """A relaxation with what then fits; None when nothing does, or when its estimate does not agree."""
+    if candidate is None or not certified(problem, candidate):
         return None
-    joined = [r for r in problem.side("pair") if r.name not in ("hbm", "host_memory")]
-    return best if not joined or search(problem, 1).top else None
-
-
-def _shown(lever: str, relation: str, before: float, after: float, unit: str, best: Leanest) -> Relaxation:
     return Relaxation(
         lever=lever,
         relation=relation,
         from_value=before,
         to_value=after,
         unit=unit,
-        mapping=described(mapping_of(best.candidate)),
-        step_time_s=best.candidate.step_time_s,
+        mapping=described(mapping_of(candidate)),
+        step_time_s=candidate.step_time_s,
     )
 
 
-def relaxations(problem: Problem, core: list[Relation]) -> tuple[list[Relaxation], list[str]]:
-    """Relaxations of one lever each, smallest change first, and notes on levers that do not help."""
-    names = {relation.name for relation in core}
-    found: list[Relaxation] = []
-    notes: list[str] = []
-    if names & {"hbm", "host_memory"}:
-        found += [r for r in (more_hbm(problem), *other_choices(problem)) if r]
-        grown = more_devices(problem)
-        found += [grown] if grown else []
-        if not grown:
-            notes.append(f"no number of devices up to {problem.facts.fabric.devices << GROWTH:,} makes it fit")
-    found += [r for r in (dropped(problem, relation) for relation in core if relation.name != "hbm") if r]
-    return found, notes
-
-
-def more_hbm(problem: Problem) -> Relaxation | None:
-    """The least HBM per device with which something fits."""
-    best = leanest(problem.without("hbm"))
-    if best is None:
+def more_hbm(probe: Probe) -> Relaxation | None:
+    """The least HBM per device with which something fits, rounded up to five digits."""
+    best, facts = probe.leanest(probe.problem.relations), probe.problem.facts
+    if best is None or best.peak_bytes <= usable_hbm_bytes(facts):
         return None
-    facts = problem.facts
     before = facts.fabric.device.hbm_bytes
-    after = best.peak_bytes / (1.0 - facts.run.reserve) + facts.profile.runtime_bytes
-    solved = fits(problem_of(with_hbm(facts, after * (1.0 + 1e-12))))
-    if solved is None:
-        return None
-    return _shown(f"HBM per device {before / 1e9:,.0f} -> {after / 1e9:,.1f} GB", "hbm", before, after, "bytes", solved)
+    after = rounded_up(best.peak_bytes / (1.0 - facts.run.reserve) + facts.profile.runtime_bytes)
+    relaxed = problem_of(with_hbm(facts, after))
+    joined = any(relation.name not in MEMORY for relation in relaxed.side("pair"))
+    solved = probe.fits(relaxed) if joined else best.candidate
+    lever = f"HBM per device {before / 1e9:,.5g} -> {after / 1e9:,.5g} GB"
+    return _shown(relaxed, solved, lever, "hbm", before, after, "bytes")
 
 
 def with_hbm(facts: Facts, hbm_bytes: float) -> Facts:
@@ -93,56 +108,57 @@ def with_outer_units(facts: Facts, units: int) -> Facts:
     return replace(facts, fabric=replace(facts.fabric, levels=(*inner, replace(outer, size=units, dims=()))))
 
 
-def more_devices(problem: Problem) -> Relaxation | None:
-    """The least number of devices, as whole units of the outermost level, with which something fits."""
-    facts = problem.facts
+def more_devices(probe: Probe) -> Relaxation | None:
+    """The fewest devices, as whole units of the outermost level, with which something fits.
+
+    Counts too few for the model states alone are skipped. The rest is tried by doubling; then, between the last
+    doubling that does not fit and the first that does, in ascending order: all counts, or 32 evenly spaced ones.
+    """
+    facts = probe.problem.facts
     outer = facts.fabric.levels[-1].size
     inner = facts.fabric.devices // outer
-    low, solved, high = outer, None, outer
-    for _ in range(GROWTH):
-        high *= 2
-        solved = fits(problem_of(with_outer_units(facts, high)))
-        if solved:
-            break
+    for units in tried_units(probe, outer, inner):
+        grown = problem_of(with_outer_units(facts, units))
+        if probe.fits(grown):
+            before, after = facts.fabric.devices, inner * units
+            return _shown(
+                grown, probe.fastest(grown), f"devices {before:,} -> {after:,}", "hbm", before, after, "devices"
+            )
+    return None
+
+
+def tried_units(probe: Probe, outer: int, inner: int) -> Iterable[int]:
+    """Units of the outermost level to try, ascending; empty when no doubling fits."""
+    facts, limit = probe.problem.facts, usable_hbm_bytes(probe.problem.facts)
+    low = outer
+    for doubling in range(1, GROWTH + 1):
+        high = outer << doubling
+        if floor_bytes(probe.problem, inner * high) <= limit and probe.fits(problem_of(with_outer_units(facts, high))):
+            step = -(-(high - low) // COUNTS)
+            between = range(low + step, high, step)
+            return [*(u for u in between if floor_bytes(probe.problem, inner * u) <= limit), high]
         low = high
-    if solved is None:
-        return None
-    for units in _between(low, high):
-        nearer = fits(problem_of(with_outer_units(facts, units)))
-        if nearer:
-            high, solved = units, nearer
-            break
-    before, after = facts.fabric.devices, inner * high
-    return _shown(f"devices {before:,} -> {after:,}", "hbm", before, after, "devices", solved)
+    return []
 
 
-def _between(low: int, high: int) -> Iterator[int]:
-    """A few round numbers of units strictly between two powers: quarters of the interval, ascending."""
-    step = max(1, (high - low) // 4)
-    return iter(range(low + step, high, step))
-
-
-def other_choices(problem: Problem) -> list[Relaxation]:
+def other_choices(probe: Probe) -> Iterator[Relaxation]:
     """Choices that the run does not offer and that alone make something fit: full recompute, ZeRO-3, offload."""
-    run = problem.facts.run
+    run = probe.problem.facts.run
     wishes = {
         "recompute": ("full", Recompute.FULL, "full recompute"),
         "zero": (3, 3, "ZeRO-3"),
         "offload": ("optimizer", Offload.OPTIMIZER, "optimizer offload"),
     }
-    found = []
     for axis, (word, code, label) in wishes.items():
-        offered = getattr(run, axis)
-        if int(code) in [int(value) for value in offered]:
+        if int(code) in [int(value) for value in getattr(run, axis)]:
             continue
         wider = run.replaced(**{axis: [*run.model_dump()[axis], word]})
-        solved = fits(problem_of(replace(problem.facts, run=wider)))
-        if solved:
-            found.append(_shown(f"allow {label}", "hbm", 0.0, 1.0, "choices", solved))
-    return found
+        problem = problem_of(replace(probe.problem.facts, run=wider))
+        yield from _found(_shown(problem, probe.fits(problem), f"allow {label}", "hbm", 0.0, 1.0, "choices"))
 
 
-def dropped(problem: Problem, relation: Relation) -> Relaxation | None:
+def dropped(probe: Probe, relation: Relation) -> Relaxation | None:
     """What fits when one relation is dropped."""
-    solved = fits(problem.without(relation.name))
-    return _shown(f"without: {relation.words}", relation.name, 0.0, 1.0, relation.unit, solved) if solved else None
+    rest = probe.problem.without(relation.name)
+    lever = f"without: {relation.words}"
+    return _shown(rest, probe.fits(rest), lever, relation.name, 0.0, 1.0, "rules")
