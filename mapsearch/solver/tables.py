@@ -268,7 +268,8 @@ def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...
         return []
     dp = np.unique(attention.sizes[2])
     products = np.unique(np.outer(dp, problem.candidates["micro_batch"]))
-    products = products[problem.facts.run.global_batch % products == 0]
+    if problem.whole_batches:
+        products = products[problem.facts.run.global_batch % products == 0]
     if not len(products):
         return []
     found = []
