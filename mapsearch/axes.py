@@ -82,11 +82,13 @@ class Dispatcher(enum.IntEnum):
 
 
 class Offload(enum.IntFlag):
-    """What is kept in host memory; the way back and forth is on the critical path."""
+    """What leaves HBM, and where to; the way back and forth is on the critical path."""
 
     NONE = 0
     OPTIMIZER = 1
     ACTIVATIONS = 2
+    NVME = 4
+    """What is offloaded goes on to NVMe instead of staying in host memory; says nothing by itself."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,16 @@ class Words:
     axis: str
     by_word: dict[str, int]
     bits: bool = False
+    modifiers: int = 0
+    """Bits that only say how; each needs another bit beside it."""
+
+    @property
+    def examples(self) -> tuple[str, ...]:
+        """Values as people may write them: every word, those that need another one beside it."""
+        whats = [word for word, code in self.by_word.items() if code & ~self.modifiers]
+        hows = [word for word, code in self.by_word.items() if code & self.modifiers]
+        alone = [word for word, code in self.by_word.items() if not code & self.modifiers]
+        return (*alone, *(f"{what}+{how}" for how in hows for what in whats))
 
     def read(self, value: object) -> int:
         """The code of a written value; bit sets are written `a+b` or as a list. Raises ValueError."""
@@ -111,6 +123,13 @@ class Words:
                     f"accepted: {listed(self.by_word)}"
                 )
             code |= self.by_word[word]
+        return self.checked(code)
+
+    def checked(self, code: int) -> int:
+        """The code, unless it says how but not what. Raises ValueError."""
+        if code and not code & ~self.modifiers:
+            whole = [example for example in self.examples if "+" in example]
+            raise ValueError(f"{self.axis} {self.write(code)!r} says where to but not what; write {listed(whole)}")
         return code
 
     def write(self, code: int) -> str:
@@ -166,8 +185,14 @@ DISPATCHER = Words(
 )
 OFFLOAD = Words(
     "offload",
-    {"none": Offload.NONE, "optimizer": Offload.OPTIMIZER, "activations": Offload.ACTIVATIONS},
+    {
+        "none": Offload.NONE,
+        "optimizer": Offload.OPTIMIZER,
+        "activations": Offload.ACTIVATIONS,
+        "nvme": Offload.NVME,
+    },
     bits=True,
+    modifiers=Offload.NVME,
 )
 WORDS = {words.axis: words for words in (SCHEDULE, RECOMPUTE, CP_KIND, DISPATCHER, OFFLOAD)}
 

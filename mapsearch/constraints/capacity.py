@@ -1,6 +1,6 @@
-"""Memory limits: HBM on every stage, host memory for what is offloaded.
+"""Memory limits: HBM on every stage, host memory and NVMe for what is offloaded.
 
-Contents: usable_hbm_bytes, bytes_text, hbm, host_memory, RELATIONS.
+Contents: usable_hbm_bytes, bytes_text, hbm, host_memory, nvme_capacity, RELATIONS.
 """
 
 from __future__ import annotations
@@ -64,10 +64,27 @@ host_memory = Relation(
     ),
     levers=("host memory", "offload"),
     source="F1.1",
-    statement="what is offloaded fits into host memory",
+    statement="what is offloaded to host memory fits into it",
     given=lambda facts: (
         f"{facts.fabric.name} has {bytes_text(facts.fabric.device.host_memory_bytes)} of host memory per device"
     ),
 )
 
-RELATIONS: tuple[Relation, ...] = (hbm, host_memory)
+nvme_capacity = Relation(
+    name="nvme_capacity",
+    side="pair",
+    unit="bytes",
+    demand=lambda view: view.nvme_bytes,
+    limit=lambda view: view.facts.fabric.device.nvme_bytes,
+    sentence=lambda _view, demand, limit: (
+        f"offload keeps {demand / 1e9:,.1f} GB per device on NVMe; there are {limit / 1e9:,.1f} GB"
+        if demand
+        else f"does not apply: nothing is offloaded to the {limit / 1e9:,.1f} GB of NVMe per device"
+    ),
+    levers=("NVMe", "offload"),
+    source="F1.1",
+    statement="what is offloaded to NVMe fits onto it",
+    given=lambda facts: f"{facts.fabric.name} has {facts.fabric.device.nvme_bytes / 1e9:,.1f} GB of NVMe per device",
+)
+
+RELATIONS: tuple[Relation, ...] = (hbm, host_memory, nvme_capacity)

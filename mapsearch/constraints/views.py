@@ -1,4 +1,4 @@
-"""A joined mapping as relations see it: step time, memory and host bytes of a pair of options.
+"""A joined mapping as relations see it: step time, memory and offloaded bytes of a pair of options.
 
 Contents: PairView.
 """
@@ -21,6 +21,9 @@ class PairView:
     memory: list[Num]
     """Peak bytes per kind of stage."""
     host_bytes: Num
+    """Host memory bytes of the stage that keeps most there."""
+    nvme_bytes: Num
+    """NVMe bytes of the stage that keeps most there."""
     without: Callable[[frozenset[str]], Num]
     """Step time with only the named classes of communication."""
     _cache: dict[frozenset[str], Num] = field(default_factory=dict)

@@ -110,9 +110,18 @@ class Point:
 
     @property
     def host_bytes(self) -> float:
-        """Host bytes of the stage that keeps most there."""
-        kinds = range(len(self.cell.kinds))
-        return max(sum(number(side.host[kind]) for side in self.sides if side.host) for kind in kinds)
+        """Host memory bytes of the stage that keeps most there."""
+        return _most([side.host for side in self.sides if side.host])
+
+    @property
+    def nvme_bytes(self) -> float:
+        """NVMe bytes of the stage that keeps most there."""
+        return _most([side.nvme for side in self.sides if side.nvme])
+
+
+def _most(sides: list[list[Num]]) -> float:
+    """The largest sum over the sides of any kind of stage; 0 without a side."""
+    return max((sum(map(number, values)) for values in zip(*sides, strict=True)), default=0.0)
 
 
 def point_of(mapping: Mapping, facts: Facts) -> Point:
@@ -169,6 +178,7 @@ class Estimate:
     """Parts of the worst stage's peak."""
     worst_stage: int
     host_bytes: float
+    nvme_bytes: float
     layers_per_stage: list[int]
     devices: int
     microbatches: int
@@ -207,6 +217,7 @@ def estimate_point(point: Point) -> Estimate:
         memory_bytes={name: value for name, value in memory[worst].items() if value},
         worst_stage=worst,
         host_bytes=point.host_bytes,
+        nvme_bytes=point.nvme_bytes,
         layers_per_stage=layers_per_stage(mapping, facts),
         devices=cell.devices,
         microbatches=math.ceil(number(cell.microbatches)),

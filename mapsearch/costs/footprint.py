@@ -1,7 +1,7 @@
 """What each grid's options hold in memory, on every kind of stage.
 
 Contents: dense_parameters, routed_parameters, in_flight, resident, attention_kept, routed_kept, attention_memory,
-attention_host, expert_memory, expert_host.
+attention_host, attention_nvme, expert_memory, expert_host, expert_nvme.
 """
 
 from __future__ import annotations
@@ -41,23 +41,30 @@ def _states(local: list[Num], shards: Num, cell: CellView) -> dict[str, list[Num
         "gradients": [copies * memory.gradient_bytes(p, shards, cell.zero, run=run) for p in local],
         "optimizer": [
             memory.optimizer_bytes(p, shards, cell.zero, run=run)
-            - memory.host_optimizer_bytes(p, shards, cell.zero, cell.offload, run=run)
+            - memory.offloaded_optimizer_bytes(p, shards, cell.zero, cell.offload, run=run)
             for p in local
         ],
     }
 
 
-def _host_bytes(local: list[Num], shards: Num, kept: list[Num], cell: CellView) -> list[Num]:
-    """Bytes in host memory per kind of stage: offloaded optimizer states, and activations beyond those resident."""
-    run = cell.facts.run
-    moved = (np.asarray(cell.offload) & Offload.ACTIVATIONS) != 0
+def _offloaded(local: list[Num], shards: Num, kept: list[Num], cell: CellView, *, nvme: bool) -> list[Num]:
+    """Bytes on NVMe, or in host memory, per kind of stage: optimizer states, and activations beyond those resident."""
+    run, code = cell.facts.run, np.asarray(cell.offload)
+    moved = (code & Offload.ACTIVATIONS) != 0
+    here = (code & Offload.NVME != 0) == nvme
     result = []
     for kind, parameters_here in enumerate(local):
-        held = memory.host_optimizer_bytes(parameters_here, shards, cell.zero, cell.offload, run=run)
+        held = memory.offloaded_optimizer_bytes(parameters_here, shards, cell.zero, cell.offload, run=run)
         if np.any(moved):
             held = held + np.where(moved, in_flight(cell, kind) - resident(cell, kind), 0.0) * kept[kind]
-        result.append(held)
+        result.append(held if here.all() else held * here)
     return result
+
+
+def _may_offload(cell: CellView, *, nvme: bool) -> bool:
+    """True when some candidate offloads to NVMe, or to host memory."""
+    code = np.asarray(cell.offload)
+    return bool(np.any((code != 0) & ((code & Offload.NVME != 0) == nvme)))
 
 
 def in_flight(cell: CellView, kind: int) -> Num:
@@ -130,11 +137,21 @@ def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
 
 
 def attention_host(view: AttentionView) -> list[Num]:
-    """Host bytes of an attention option per kind of stage; empty when nothing may be offloaded."""
+    """Host memory bytes of an attention option per kind of stage; empty when nothing may be offloaded to it."""
+    return _attention_offloaded(view, nvme=False)
+
+
+def attention_nvme(view: AttentionView) -> list[Num]:
+    """NVMe bytes of an attention option per kind of stage; empty when nothing may be offloaded to it."""
+    return _attention_offloaded(view, nvme=True)
+
+
+def _attention_offloaded(view: AttentionView, *, nvme: bool) -> list[Num]:
     cell = view.cell
-    if not np.any(np.asarray(cell.offload)):
+    if not _may_offload(cell, nvme=nvme):
         return []
-    return _host_bytes(dense_parameters(view), cell.dp * view.cp, attention_kept(view, cell.recompute), cell)
+    kept = attention_kept(view, cell.recompute)
+    return _offloaded(dense_parameters(view), cell.dp * view.cp, kept, cell, nvme=nvme)
 
 
 def routed_parameters(view: ExpertView) -> list[Num]:
@@ -172,8 +189,17 @@ def expert_memory(view: ExpertView) -> dict[str, list[Num]]:
 
 
 def expert_host(view: ExpertView) -> list[Num]:
-    """Host bytes of an expert option per kind of stage; empty when nothing may be offloaded."""
+    """Host memory bytes of an expert option per kind of stage; empty when nothing may be offloaded to it."""
+    return _expert_offloaded(view, nvme=False)
+
+
+def expert_nvme(view: ExpertView) -> list[Num]:
+    """NVMe bytes of an expert option per kind of stage; empty when nothing may be offloaded to it."""
+    return _expert_offloaded(view, nvme=True)
+
+
+def _expert_offloaded(view: ExpertView, *, nvme: bool) -> list[Num]:
     cell = view.cell
-    if view.facts.model.moe is None or not np.any(np.asarray(cell.offload)):
+    if view.facts.model.moe is None or not _may_offload(cell, nvme=nvme):
         return []
-    return _host_bytes(routed_parameters(view), view.edp, routed_kept(view, cell.recompute), cell)
+    return _offloaded(routed_parameters(view), view.edp, routed_kept(view, cell.recompute), cell, nvme=nvme)

@@ -1,8 +1,8 @@
-"""Memory: model states, buffers, what goes to the host, and the peak of a stage (FORMULAS 1.1, 1.2, 3.6, 3.7).
+"""Memory: model states, buffers, what is offloaded, and the peak of a stage (FORMULAS 1.1, 1.2, 3.6, 3.7).
 
 Contents: weight_bytes, gradient_bytes, optimizer_bytes, zero3_live_bytes, weight_gradient_scratch_bytes,
-dispatcher_buffer_bytes, attention_communicator_bytes, expert_communicator_bytes, host_optimizer_bytes,
-host_transfer_s, optimizer_offload_s, resident_microbatches, stage_peak_bytes, QUANTITIES.
+dispatcher_buffer_bytes, attention_communicator_bytes, expert_communicator_bytes, offloaded_optimizer_bytes,
+offload_transfer_s, optimizer_offload_s, resident_microbatches, stage_peak_bytes, QUANTITIES.
 
 `shards` is the number of ranks a state is divided over: DP*CP for dense parameters, EDP for routed experts.
 Each demand is charged once: tensors and named buffers here, allocator fragmentation in the run's reserve.
@@ -135,8 +135,8 @@ def expert_communicator_bytes(etp: Num, ep: Num, edp: Num, *, profile: Profile) 
 
 
 @quantity(unit="bytes", source="FORMULAS 3.6")
-def host_optimizer_bytes(parameters: Num, shards: Num, zero: Num, offload: Num, *, run: Run) -> Num:
-    """Optimizer states that live in host memory (or what the topology counts as such) instead of HBM.
+def offloaded_optimizer_bytes(parameters: Num, shards: Num, zero: Num, offload: Num, *, run: Run) -> Num:
+    """Optimizer states that live in host memory or on NVMe instead of HBM.
 
     Never free: `optimizer_offload_s` is their way to the device and back.
 
@@ -147,40 +147,52 @@ def host_optimizer_bytes(parameters: Num, shards: Num, zero: Num, offload: Num, 
 
 
 @quantity(unit="s", source="FORMULAS 3.6")
-def host_transfer_s(payload_bytes: Num, *, fabric: Fabric) -> Num:
-    """Seconds to move bytes between device and host, one way.
+def offload_transfer_s(payload_bytes: Num, offload: Num, *, fabric: Fabric) -> Num:
+    """Seconds to move bytes between a device and host memory, or through it to NVMe, one way.
 
-    Axes: payload_bytes. Unit: s. Source: bytes over the topology's host bandwidth.
-    Raises MissingFact when the topology does not give that bandwidth. Ignores: start-up of the copies.
+    Axes: payload_bytes, offload. Unit: s. Source: bytes over the host link; to NVMe over the slower of host link and
+    NVMe, which work at the same time on different pieces.
+    Raises MissingFact when the topology does not give what `offload` needs. Ignores: start-up of the copies, and the
+    host memory that pieces on their way to NVMe take.
     """
-    if fabric.device.host_bytes_per_s <= 0:
+    device, to_nvme = fabric.device, (np.asarray(offload) & Offload.NVME) != 0
+    _needed(device.host_bytes_per_s, "host_bandwidth", "offload", fabric)
+    each = 1.0 / device.host_bytes_per_s
+    if not np.any(to_nvme):
+        return payload_bytes * each
+    _needed(device.nvme_bytes, "nvme", "offload to NVMe", fabric)
+    _needed(device.nvme_bytes_per_s, "nvme_bandwidth", "offload to NVMe", fabric)
+    return payload_bytes * np.where(to_nvme, max(each, 1.0 / device.nvme_bytes_per_s), each)
+
+
+def _needed(fact: float, name: str, purpose: str, fabric: Fabric) -> None:
+    if fact <= 0:
         raise MissingFact(
-            "is needed for offload and the topology does not give it; state it, or leave offload at 'none'",
+            f"is needed for {purpose} and the topology does not give it; state it, or leave offload at 'none'",
             file=fabric.name,
-            field="device.host_bandwidth",
+            field=f"device.{name}",
         )
-    return payload_bytes * (1.0 / fabric.device.host_bytes_per_s)
 
 
 @quantity(unit="s", source="FORMULAS 3.6")
 def optimizer_offload_s(parameters: Num, shards: Num, zero: Num, offload: Num, *, run: Run, fabric: Fabric) -> Num:
     """Seconds per step, on the critical path, to bring offloaded optimizer states to the device and back.
 
-    Axes: parameters (local), shards, zero, offload. Unit: s. Source: twice `host_optimizer_bytes`.
-    Raises MissingFact as `host_transfer_s` when anything is offloaded.
+    Axes: parameters (local), shards, zero, offload. Unit: s. Source: twice `offloaded_optimizer_bytes`.
+    Raises MissingFact as `offload_transfer_s` when anything is offloaded.
     Ignores: an optimizer that runs on the host, and overlap with other work.
     """
-    moved = host_optimizer_bytes(parameters, shards, zero, offload, run=run)
+    moved = offloaded_optimizer_bytes(parameters, shards, zero, offload, run=run)
     if not np.any((np.asarray(offload) & Offload.OPTIMIZER) != 0):
         return moved
-    return host_transfer_s(2.0 * moved, fabric=fabric)
+    return offload_transfer_s(2.0 * moved, offload, fabric=fabric)
 
 
 def resident_microbatches(held: Num, offload: Num) -> Num:
     """Of the microbatches in flight, those whose activations stay in HBM.
 
-    All without offload; otherwise two: the one that is computed and the one on its way. The others are host bytes,
-    and each of their activations travels out and back once (`host_transfer_s` of twice the bytes).
+    All without offload; otherwise two: the one that is computed and the one on its way. The others are offloaded,
+    and each of their activations travels out and back once (`offload_transfer_s` of twice the bytes).
     """
     moved = (np.asarray(offload) & Offload.ACTIVATIONS) != 0
     return np.where(moved, np.minimum(held, 2.0), held)
@@ -219,7 +231,7 @@ QUANTITIES: tuple[Quantity[..., Num], ...] = (
     dispatcher_buffer_bytes,
     attention_communicator_bytes,
     expert_communicator_bytes,
-    host_optimizer_bytes,
-    host_transfer_s,
+    offloaded_optimizer_bytes,
+    offload_transfer_s,
     optimizer_offload_s,
 )

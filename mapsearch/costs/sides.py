@@ -1,6 +1,6 @@
 """The two grids and the cell as sides of a step: which quantities they add, on which stages, how often.
 
-Contents: cell_side, attention_side, expert_side, and their parts: *_times, *_memory, *_host.
+Contents: cell_side, attention_side, expert_side, and their parts: *_times.
 
 A side's quantities never look at the other grid: that is what lets the search evaluate each grid's options once and
 join them (docs/explanation/formulation.md).
@@ -19,9 +19,11 @@ from mapsearch.costs.footprint import (
     attention_host,
     attention_kept,
     attention_memory,
+    attention_nvme,
     dense_parameters,
     expert_host,
     expert_memory,
+    expert_nvme,
     routed_kept,
     routed_parameters,
 )
@@ -70,7 +72,8 @@ def cell_side(cell: CellView) -> Side:
 
 def attention_side(view: AttentionView) -> Side:
     """What an attention option adds: projections, attention core, dense FFN, router, heads, TP, CP, dense DP."""
-    return replace(attention_times(view), memory=attention_memory(view), host=attention_host(view))
+    side = replace(attention_times(view), memory=attention_memory(view))
+    return replace(side, host=attention_host(view), nvme=attention_nvme(view))
 
 
 def attention_times(view: AttentionView) -> Side:
@@ -212,7 +215,8 @@ def _activation_transfer(cell: CellView, kept: list[Num]) -> list[Part]:
     moved = (np.asarray(cell.offload) & Offload.ACTIVATIONS) != 0
     if not np.any(moved):
         return []
-    way = [np.where(moved, memory.host_transfer_s(k, fabric=cell.facts.fabric), 0.0) for k in kept]
+    fabric = cell.facts.fabric
+    way = [np.where(moved, memory.offload_transfer_s(k, cell.offload, fabric=fabric), 0.0) for k in kept]
     return [Part("offload", way, way, [0.0 * w for w in way])]
 
 
@@ -228,7 +232,8 @@ def _optimizer_s(local: list[Num], shards: Num, cell: CellView, facts: dict[str,
 
 def expert_side(view: ExpertView) -> Side:
     """What an expert option adds: grouped GEMMs, dispatch and combine, expert DP, and their memory."""
-    return replace(expert_times(view), memory=expert_memory(view), host=expert_host(view))
+    side = replace(expert_times(view), memory=expert_memory(view))
+    return replace(side, host=expert_host(view), nvme=expert_nvme(view))
 
 
 def expert_times(view: ExpertView) -> Side:

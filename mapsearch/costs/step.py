@@ -88,7 +88,9 @@ class Side:
     memory: dict[str, list[Num]] = field(default_factory=dict)
     """HBM bytes by part and kind of stage."""
     host: list[Num] = field(default_factory=list)
-    """Host bytes per kind of stage."""
+    """Host memory bytes per kind of stage; none when nothing may be offloaded to it."""
+    nvme: list[Num] = field(default_factory=list)
+    """NVMe bytes per kind of stage; none when nothing may be offloaded to it."""
 
     def memory_bytes(self, kind: int) -> Num:
         """All bytes of this side on one kind of stage."""

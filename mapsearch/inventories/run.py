@@ -20,13 +20,13 @@ def _coded(words: axes.Words) -> Any:
     def read(value: object) -> int:
         # Code that builds a run passes sets as they are; a number with a bit of no word is no set.
         if words.bits and isinstance(value, int) and not isinstance(value, bool) and not value & ~every_bit:
-            return int(value)
+            return words.checked(int(value))
         return words.read(value)
 
     def write(code: int) -> str:
         return words.write(code)
 
-    schema = {"type": "string", "examples": list(words.by_word)}
+    schema = {"type": "string", "examples": list(words.examples)}
     return BeforeValidator(read), PlainSerializer(write, return_type=str), WithJsonSchema(schema)
 
 

@@ -105,6 +105,9 @@ def _device(fabric: Fabric, width: int) -> list[Text]:
     if device.host_memory_bytes or device.host_bytes_per_s:
         host = f"{human.amount(device.host_memory_bytes)} at {rate(device.host_bytes_per_s)} one way"
         rows.append(("host memory", host, ("host_memory", "host_bandwidth")))
+    if device.nvme_bytes or device.nvme_bytes_per_s:
+        nvme = f"{human.amount(device.nvme_bytes)} at {rate(device.nvme_bytes_per_s)} one way"
+        rows.append(("NVMe", nvme, ("nvme", "nvme_bandwidth")))
     left = max(len(name) for name, _, _ in rows) + 4
     return [
         line

@@ -36,6 +36,7 @@ class GridList:
     sums: dict[frozenset[str], list[StageSum]]
     memory: list[Floats]
     host: list[Floats]
+    nvme: list[Floats]
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -83,6 +84,7 @@ def _grid_list(
         },
         memory=[pick(value, index, entries) for value in table.memory.hbm],
         host=[pick(value, index, entries) for value in table.memory.host],
+        nvme=[pick(value, index, entries) for value in table.memory.nvme],
     )
 
 
@@ -134,9 +136,19 @@ def _joined(cell: CellProblem, left: Callable[[Num], Num], right: Callable[[Num]
         sides = zip(cell.attention.sums[classes], cell.expert.sums[classes], cell.own[classes], strict=True)
         return step_time_s([_stage(a, left) + _stage(e, right) + c for a, e, c in sides], cell.timing)
 
-    memory = [left(a) + right(e) for a, e in zip(cell.attention.memory, cell.expert.memory, strict=True)]
-    host = [left(a) + right(e) for a, e in zip(cell.attention.host, cell.expert.host, strict=True)]
-    return PairView(cell.tables.cell, timed(ALL_CLASSES), memory, maximum(host[0], *host[1:]), timed)
+    def summed(values: list[Floats], others: list[Floats]) -> list[Num]:
+        return [left(a) + right(e) for a, e in zip(values, others, strict=True)]
+
+    a, e = cell.attention, cell.expert
+    host, nvme = summed(a.host, e.host), summed(a.nvme, e.nvme)
+    return PairView(
+        cell=cell.tables.cell,
+        step_time_s=timed(ALL_CLASSES),
+        memory=summed(a.memory, e.memory),
+        host_bytes=maximum(host[0], *host[1:]),
+        nvme_bytes=maximum(nvme[0], *nvme[1:]),
+        without=timed,
+    )
 
 
 def pair_view(cell: CellProblem) -> PairView:

@@ -43,6 +43,7 @@ def pair_view(point: Point) -> PairView:
         step_time_s=point.step_time_s(),
         memory=point.kind_memory_bytes,
         host_bytes=point.host_bytes,
+        nvme_bytes=point.nvme_bytes,
         without=point.step_time_s,
     )
 

@@ -20,7 +20,14 @@ from numpy.typing import NDArray
 
 from mapsearch.axes import Schedule
 from mapsearch.constraints.capacity import usable_hbm_bytes
-from mapsearch.costs.footprint import attention_host, attention_memory, expert_host, expert_memory
+from mapsearch.costs.footprint import (
+    attention_host,
+    attention_memory,
+    attention_nvme,
+    expert_host,
+    expert_memory,
+    expert_nvme,
+)
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
 from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
 from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing, weighed
@@ -76,14 +83,16 @@ class GridMemory:
     """Entry of each option in the last dimension of the arrays."""
     hbm: list[Num]
     host: list[Num]
+    nvme: list[Num]
 
     def take(self, index: NDArray[np.intp]) -> GridMemory:
         """The same bytes for some of the options; entries that no option uses any more are dropped."""
         used, entry = np.unique(self.entry[index], return_inverse=True)
-        hbm, host = (
-            [np.asarray(v)[..., used] if np.ndim(v) else v for v in values] for values in (self.hbm, self.host)
+        hbm, host, nvme = (
+            [np.asarray(v)[..., used] if np.ndim(v) else v for v in values]
+            for values in (self.hbm, self.host, self.nvme)
         )
-        return GridMemory(entry, hbm, host)
+        return GridMemory(entry, hbm, host, nvme)
 
 
 def _entries(values: Num, used: NDArray[np.intp]) -> Num:
@@ -189,13 +198,16 @@ def _memory(problem: Problem, group: Group, options: Options, which: str, produc
     distinct = options.take(first)
     if which == "attention":
         a_view = attention_view(cell_view(problem, group, _axis(distinct.sizes[2], -1)), distinct)
-        kinds, parts, host = a_view.cell.kinds, attention_memory(a_view), attention_host(a_view)
+        kinds, parts = a_view.cell.kinds, attention_memory(a_view)
+        host, nvme = attention_host(a_view), attention_nvme(a_view)
     else:
         e_view = expert_view(expert_cell(problem, group, products), distinct)
-        kinds, parts, host = e_view.cell.kinds, expert_memory(e_view), expert_host(e_view)
+        kinds, parts = e_view.cell.kinds, expert_memory(e_view)
+        host, nvme = expert_host(e_view), expert_nvme(e_view)
     side = Side(parts=[], memory=parts)
     hbm = [side.memory_bytes(kind) for kind in range(len(kinds))]
-    return GridMemory(entry.reshape(-1), hbm, host or [0.0 for _ in kinds])
+    nothing: list[Num] = [0.0 for _ in kinds]
+    return GridMemory(entry.reshape(-1), hbm, host or nothing, nvme or nothing)
 
 
 WHAT_IF = 1.25

@@ -27,6 +27,10 @@ class Device:
     """Host memory per device that offload may use; 0 when there is none."""
     host_bytes_per_s: float = 0.0
     """Bandwidth between device and host, one direction."""
+    nvme_bytes: float = 0.0
+    """NVMe per device that offload may use; 0 when there is none."""
+    nvme_bytes_per_s: float = 0.0
+    """A device's share of the bandwidth between NVMe and host, one direction."""
     sources: dict[str, str] = field(default_factory=dict)
 
     def peak(self, number_format: str) -> float:

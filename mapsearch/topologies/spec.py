@@ -39,6 +39,10 @@ class DeviceSpec(Record):
     """Host memory per device that offload may use."""
     host_bandwidth: BytesPerSecond = 0.0
     """Between one device and its host, one way."""
+    nvme: Bytes = 0.0
+    """NVMe per device that offload may use."""
+    nvme_bandwidth: BytesPerSecond = 0.0
+    """A device's share of what its host reads from or writes to NVMe, one way; the slower of the two if they differ."""
 
     def device(self) -> Device:
         """The device in SI units."""
@@ -49,6 +53,8 @@ class DeviceSpec(Record):
             peak_flops=dict(self.peak),
             host_memory_bytes=self.host_memory,
             host_bytes_per_s=self.host_bandwidth,
+            nvme_bytes=self.nvme,
+            nvme_bytes_per_s=self.nvme_bandwidth,
             sources=dict(self.sources),
         )
 

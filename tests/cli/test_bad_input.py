@@ -149,6 +149,7 @@ def test_a_name_that_is_not_built_in(mapsearch, api, kind, name, near):
         ("cp_kind: [rings]", ["cp_kind", "ring"]),
         ("dispatcher: [deepep]", ["dispatcher", "deduplicated"]),
         ("offload: [weights]", ["offload", "optimizer"]),
+        ("offload: [nvme]", ["offload", "optimizer+nvme", "activations+nvme"]),
         ("routing: {capacity_factor: 0.5}", ["routing.capacity_factor"]),
         ("routing: {capacity: 2}", ["routing.capacity", "capacity_factor"]),
         ("routing: 1.25", ["routing"]),

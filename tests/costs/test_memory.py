@@ -23,9 +23,10 @@ def run(**changes: object) -> Run:
     return Run(**{"sequence_length": 4096, "global_batch": 4096, **changes})
 
 
-def fabric(host_bytes_per_s: float) -> Fabric:
-    device = Device("device", 96e9, 2.4e12, {"bf16": 4e14}, host_memory_bytes=1e12, host_bytes_per_s=host_bytes_per_s)
-    return Fabric("cluster", device, ())
+def fabric(host_bytes_per_s: float, nvme_bytes_per_s: float = 0.0, nvme_bytes: float = 4e12) -> Fabric:
+    host = {"host_memory_bytes": 1e12, "host_bytes_per_s": host_bytes_per_s}
+    nvme = {"nvme_bytes": nvme_bytes, "nvme_bytes_per_s": nvme_bytes_per_s}
+    return Fabric("cluster", Device("device", 96e9, 2.4e12, {"bf16": 4e14}, **host, **nvme), ())
 
 
 def states(local: float, shards: float, zero: int, facts: Run) -> float:
@@ -159,11 +160,11 @@ def test_communicators_of_groups_with_more_than_one_rank() -> None:
 def test_offload_is_never_free() -> None:
     optimizer = memory.optimizer_bytes(1e9, 8, 1, run=run())
     codes = np.array([Offload.NONE, Offload.OPTIMIZER, Offload.ACTIVATIONS, Offload.OPTIMIZER | Offload.ACTIVATIONS])
-    on_host = memory.host_optimizer_bytes(1e9, 8, 1, codes, run=run())
+    on_host = memory.offloaded_optimizer_bytes(1e9, 8, 1, codes, run=run())
     assert on_host.tolist() == [0, optimizer, 0, optimizer]
     seconds = memory.optimizer_offload_s(1e9, 8, 1, codes, run=run(), fabric=fabric(25e9))
     assert seconds.tolist() == pytest.approx([0, 2 * optimizer / 25e9, 0, 2 * optimizer / 25e9])
-    assert memory.host_transfer_s(50e9, fabric=fabric(25e9)) == pytest.approx(2.0)
+    assert memory.offload_transfer_s(50e9, Offload.OPTIMIZER, fabric=fabric(25e9)) == pytest.approx(2.0)
     assert memory.resident_microbatches(np.array([1.0, 9.75]), Offload.ACTIVATIONS).tolist() == [1, 2]
     assert memory.resident_microbatches(9.75, Offload.OPTIMIZER) == 9.75
 
@@ -172,6 +173,31 @@ def test_offload_without_a_host_bandwidth_is_refused() -> None:
     assert memory.optimizer_offload_s(1e9, 8, 1, Offload.NONE, run=run(), fabric=fabric(0.0)) == 0
     with pytest.raises(MissingFact, match=r"cluster: device\.host_bandwidth: is needed for offload"):
         memory.optimizer_offload_s(1e9, 8, 1, Offload.OPTIMIZER, run=run(), fabric=fabric(0.0))
+
+
+def test_offload_to_nvme_takes_the_slower_of_both_links() -> None:
+    """12 B x 10^9 parameters / 8 shards = 1.5 GB: at 25 GB/s 0.06 s a way, at 4 GB/s 0.375 s, twice per step."""
+    codes = np.array([Offload.NONE, Offload.OPTIMIZER, Offload.OPTIMIZER | Offload.NVME])
+    seconds = memory.optimizer_offload_s(1e9, 8, 1, codes, run=run(), fabric=fabric(25e9, 4e9))
+    assert seconds.tolist() == pytest.approx([0.0, 0.12, 0.75])
+    seconds = memory.optimizer_offload_s(1e9, 8, 1, codes, run=run(), fabric=fabric(25e9, 100e9))
+    assert seconds.tolist() == pytest.approx([0.0, 0.12, 0.12])  # behind the host link fast NVMe does not help
+    away = memory.offloaded_optimizer_bytes(1e9, 8, 1, codes, run=run())
+    assert away.tolist() == [0.0, 1.5e9, 1.5e9]
+    assert memory.resident_microbatches(9.75, Offload.ACTIVATIONS | Offload.NVME) == 2
+
+
+@pytest.mark.parametrize(
+    ("cluster", "field"),
+    [
+        (fabric(25e9), "nvme_bandwidth"),
+        (fabric(25e9, 4e9, nvme_bytes=0.0), "nvme"),
+        (fabric(0.0, 4e9), "host_bandwidth"),
+    ],
+)
+def test_offload_to_nvme_without_its_facts_is_refused(cluster: Fabric, field: str) -> None:
+    with pytest.raises(MissingFact, match=rf"cluster: device\.{field}: is needed for offload"):
+        memory.offload_transfer_s(1e9, np.array([0, Offload.ACTIVATIONS | Offload.NVME]), fabric=cluster)
 
 
 def test_stage_peak_takes_the_worst_moment() -> None:

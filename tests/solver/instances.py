@@ -55,9 +55,8 @@ def fabrics(draw, hbm=(2e8, 4e7, 1e8, 1e10)):
         )
         for number, (size, speed) in enumerate(zip(sizes, speeds, strict=True))
     )
-    device = Device(
-        "d", draw(st.sampled_from(hbm)), 1e12, {"bf16": 1e13, "fp8": 2e13}, host_memory_bytes=1e9, host_bytes_per_s=2e10
-    )
+    away = {"host_memory_bytes": 1e9, "host_bytes_per_s": 2e10, "nvme_bytes": 4e7, "nvme_bytes_per_s": 5e9}
+    device = Device("d", draw(st.sampled_from(hbm)), 1e12, {"bf16": 1e13, "fp8": 2e13}, **away)
     return Fabric("tiny fabric", device, levels, variable_all_to_all=draw(st.booleans()))
 
 
@@ -91,7 +90,7 @@ def runs(draw):
         "schedule": _some(draw, ["1f1b", "interleaved", "zb-h1", "gpipe", "zb-v"]),
         "recompute": _some(draw, ["none", "full", "core-attention"], 1 + draw(st.integers(0, 1))),
         "zero": _some(draw, [0, 1, 2, 3]),
-        "offload": _some(draw, ["none", "optimizer"], 1),
+        "offload": _some(draw, ["none", "optimizer", "optimizer+nvme"]),
         "cp_kind": _some(draw, ["ring", "all-gather", "ulysses"]),
         "dispatcher": _some(draw, ["all-to-all", "fixed-all-to-all", "all-gather", "deduplicated"]),
         "overlap": {name: draw(st.booleans()) for name in OVERLAPS},

@@ -25,6 +25,9 @@ INSTANCES = {
         **{**SMALL, "schedule": ["1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe", "dualpipe-v"]},
     ),
     "ZeRO and offload": lambda: tiny_facts((4,), zero=[0, 1, 2, 3], offload=["none", "optimizer"], **SMALL),
+    "NVMe is scarce": lambda: tiny_facts(
+        (4,), hbm_mb=60, nvme_mb=30, zero=[0, 1], offload=["none", "optimizer+nvme", "activations"], **SMALL
+    ),
     "kinds of exchange": lambda: tiny_facts(
         (4,),
         cp_kind=["ring", "all-gather", "ulysses"],

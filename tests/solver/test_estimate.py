@@ -175,7 +175,7 @@ def table_cells(facts, groups, per_group, seed=5):
 )
 @pytest.mark.parametrize("overlap", [{}, {"expert_all_to_all": True}], ids=["", "hidden"])
 def test_every_estimate_equals_the_tables_of_the_search(model, overlap):
-    choices = {**RICH, "offload": ["none", "optimizer", "activations"], "overlap": overlap}
+    choices = {**RICH, "offload": ["none", "optimizer", "activations+nvme"], "overlap": overlap}
     facts = tiny_facts((2, 2), hbm_mb=1e6, model=model, **choices)
     compared = 0
     for cell, a, e in table_cells(facts, groups=3, per_group=5):
@@ -188,8 +188,22 @@ def test_every_estimate_equals_the_tables_of_the_search(model, overlap):
         worst = max(np.broadcast_to(each, shape)[a, e] for each in view.memory)
         assert told.peak_memory_bytes == pytest.approx(worst, rel=1e-9)
         assert told.host_bytes == pytest.approx(np.broadcast_to(view.host_bytes, shape)[a, e], rel=1e-9)
+        assert told.nvme_bytes == pytest.approx(np.broadcast_to(view.nvme_bytes, shape)[a, e], rel=1e-9)
         compared += 1
     assert compared >= 15
+
+
+def test_nvme_moves_bytes_out_of_host_memory_and_takes_its_time():
+    facts, sizes = tiny_facts((4,)), {"dp": 4, "ep": 4, "dispatcher": "all-to-all"}
+    host, nvme = (
+        estimate(Mapping.model_validate({**sizes, "offload": word}), facts) for word in ("optimizer", "optimizer+nvme")
+    )
+
+    assert host.host_bytes > 0.0 and host.nvme_bytes == 0.0
+    assert (nvme.host_bytes, nvme.nvme_bytes) == (0.0, host.host_bytes)
+    assert nvme.peak_memory_bytes == host.peak_memory_bytes
+    # One stage holds all of it: 10 GB/s to the host, 2 GB/s to NVMe, once there and once back.
+    assert nvme.step_time_s - host.step_time_s == pytest.approx(2 * host.host_bytes * (1 / 2e9 - 1 / 1e10), rel=1e-9)
 
 
 def test_more_bandwidth_is_never_slower():

@@ -124,6 +124,7 @@ CAUSES = {
         lambda: _small_host(tiny_facts(hbm_mb=30, offload=["optimizer"], **SMALL)),
         {"host_memory"},
     ),
+    "NVMe": (lambda: tiny_facts(hbm_mb=30, nvme_mb=1, offload=["optimizer+nvme"], **SMALL), {"nvme_capacity"}),
 }
 
 
@@ -171,7 +172,7 @@ def test_many_random_conflicts_are_minimal(given_facts):
 def test_the_leanest_mapping_has_the_least_peak(given_facts):
     oracle = judged(given_facts)
     problem = problem_of(given_facts)
-    peaks = oracle.peak_bytes[oracle.satisfying([*oracle.alone, "host_memory"])]
+    peaks = oracle.peak_bytes[oracle.satisfying([*oracle.alone, "host_memory", "nvme_capacity"])]
     least = float(peaks.min()) if len(peaks) else np.inf
     best = leanest(problem)
     assert (best.peak_bytes if best else np.inf) == pytest.approx(least, rel=1e-12)
@@ -180,7 +181,7 @@ def test_the_leanest_mapping_has_the_least_peak(given_facts):
         given_facts,
         given_facts.fabric.devices,
         problem.candidates["offload"],
-        given_facts.fabric.device.host_memory_bytes,
+        max(given_facts.fabric.device.host_memory_bytes, given_facts.fabric.device.nvme_bytes),
     )
     assert floor <= least * (1 + 1e-12)
     if best:

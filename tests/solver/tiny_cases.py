@@ -59,14 +59,16 @@ def tiny_profile(**changes: Any) -> Profile:
     return validate(Profile, {**data, **changes}, file="tiny profile")
 
 
-def tiny_fabric(sizes: tuple[int, ...] = (2, 2), *, hbm_mb: float = 64.0, speed: float = 1.0) -> Fabric:
+def tiny_fabric(
+    sizes: tuple[int, ...] = (2, 2), *, hbm_mb: float = 64.0, speed: float = 1.0, nvme_mb: float = 4e3
+) -> Fabric:
     """Levels from 100 GB/s inward to 100/4^j GB/s outward; devices of 10 TFLOP/s, so that communication counts."""
     names = ("board", "rack", "pod", "hall")
     levels = tuple(
         Level(names[j], "switch", size, speed * 100e9 / 4**j, (1 + j) * 1e-6, high_bandwidth=j == 0)
         for j, size in enumerate(sizes)
     )
-    device = Device("tiny device", hbm_mb * 1e6, 1e12, {"bf16": 1e13, "fp8": 2e13}, 1e9, 1e10)
+    device = Device("tiny device", hbm_mb * 1e6, 1e12, {"bf16": 1e13, "fp8": 2e13}, 1e9, 1e10, nvme_mb * 1e6, 2e9)
     return Fabric("tiny", device, levels)
 
 
@@ -75,6 +77,7 @@ def tiny_facts(
     *,
     hbm_mb: float = 64.0,
     speed: float = 1.0,
+    nvme_mb: float = 4e3,
     model: dict[str, Any] | None = None,
     profile: dict[str, Any] | None = None,
     **run: Any,
@@ -83,7 +86,7 @@ def tiny_facts(
     return Facts(
         tiny_model(**(model or {})),
         tiny_run(**run),
-        tiny_fabric(sizes, hbm_mb=hbm_mb, speed=speed),
+        tiny_fabric(sizes, hbm_mb=hbm_mb, speed=speed, nvme_mb=nvme_mb),
         tiny_profile(**(profile or {})),
     )
 

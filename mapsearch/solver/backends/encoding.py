@@ -75,6 +75,7 @@ def _taken(options: GridList, keep: Positions) -> GridList:
         },
         memory=[pick(value) for value in options.memory],
         host=[pick(value) for value in options.host],
+        nvme=[pick(value) for value in options.nvme],
     )
 
 

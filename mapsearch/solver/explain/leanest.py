@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mapsearch.axes import Offload
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.bounds import by_microbatch
 from mapsearch.solver.cells import Index, block_of, evaluate_block
@@ -42,7 +43,8 @@ def leanest(problem: Problem) -> Leanest | None:
     """The mapping with the least peak memory that the relations of cell and grids allow; None when there is none.
 
     Exact: cells in the order of a lower bound (the smallest options of both grids on each kind of stage), until no
-    bound is lower than the best pair. Host memory is asked for where the problem limits it; HBM and exposure are not.
+    bound is lower than the best pair. Host memory and NVMe are asked for where the problem limits them; HBM and
+    exposure are not.
     """
     lists = [cells for used, row in rows_of(problem) for cells in _lists(problem, used, row)]
     best = _least_of(problem, lists, enough=-np.inf)
@@ -66,7 +68,9 @@ def fitting(problem: Problem, limit_bytes: float) -> Leanest | None:
 
 def floor_bytes(problem: Problem, devices: int) -> float:
     """What model states alone take on the fullest of so many devices at least."""
-    return state_floor_bytes(problem.facts, devices, problem.candidates["offload"], _host_limit(problem))
+    offload = problem.candidates["offload"]
+    reached = [_limits(problem)[bool(choice & Offload.NVME)] for choice in offload if choice & Offload.OPTIMIZER]
+    return state_floor_bytes(problem.facts, devices, offload, max(reached, default=0.0))
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,12 @@ def _ordered(problem: Problem, sized: Sized, position: int) -> _Cells:
     for a, e in zip(sized.memory_attention.take(own).hbm, sized.memory_expert.hbm, strict=True):
         worst = np.maximum(worst, _least(a) + _least(pick(e)))
     allowed = sized.allowed[position : position + 1]
-    limit = _host_limit(problem)
-    for a, e in zip(sized.memory_attention.take(own).host, sized.memory_expert.host, strict=True):
-        allowed = allowed & (_least(a) + _least(pick(e)) <= limit)
+    memory_a, memory_e = sized.memory_attention.take(own), sized.memory_expert
+    for limit, of_a, of_e in zip(
+        _limits(problem), (memory_a.host, memory_a.nvme), (memory_e.host, memory_e.nvme), strict=True
+    ):
+        for a, e in zip(of_a, of_e, strict=True):
+            allowed = allowed & (_least(a) + _least(pick(e)) <= limit)
     bounds = np.where(allowed, np.broadcast_to(worst, allowed.shape), np.inf)[0, ..., 0]
     flat = bounds.reshape(-1)
     order = np.argsort(flat, kind="stable")
@@ -139,13 +146,15 @@ def _ordered(problem: Problem, sized: Sized, position: int) -> _Cells:
     return _Cells(sized, flat[order], [(position, *place) for place in places])
 
 
-def _host_limit(problem: Problem) -> float:
-    limited = any(relation.name == "host_memory" for relation in problem.relations)
-    return problem.facts.fabric.device.host_memory_bytes if limited else np.inf
+def _limits(problem: Problem) -> tuple[float, float]:
+    """What offload may put into host memory and onto NVMe; infinite where the problem does not limit it."""
+    device, names = problem.facts.fabric.device, {relation.name for relation in problem.relations}
+    host = device.host_memory_bytes if "host_memory" in names else np.inf
+    return host, device.nvme_bytes if "nvme_capacity" in names else np.inf
 
 
 def _least_pair(problem: Problem, sized: Sized, index: Index) -> _Pair:
-    """The pair of one cell with the least peak; infinite when no pair fits into host memory."""
+    """The pair of one cell with the least peak; infinite when no pair fits into host memory and NVMe."""
     own = _own(sized, index[0])
     pick = by_microbatch(sized.products, int(sized.dp[index[0]]), _batches(problem))
     memory_a = sized.memory_attention.take(own)
@@ -164,8 +173,9 @@ def _least_pair(problem: Problem, sized: Sized, index: Index) -> _Pair:
         return worst
 
     peak = joined(memory_a.hbm, sized.memory_expert.hbm)
-    host = joined(memory_a.host, sized.memory_expert.host)
-    peak = np.where(host <= _host_limit(problem), peak, np.inf)
+    host, nvme = joined(memory_a.host, sized.memory_expert.host), joined(memory_a.nvme, sized.memory_expert.nvme)
+    most_host, most_nvme = _limits(problem)
+    peak = np.where((host <= most_host) & (nvme <= most_nvme), peak, np.inf)
     first, second = np.unravel_index(int(np.argmin(peak)), peak.shape)
     attention = own[np.flatnonzero(memory_a.entry == first)[0]]
     expert = np.flatnonzero(sized.memory_expert.entry == second)[0]

@@ -19,7 +19,7 @@ from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import mapping_of, margins
 from mapsearch.solver.search import Candidate, search
 
-MEMORY = ("hbm", "host_memory")
+MEMORY = ("hbm", "host_memory", "nvme_capacity")
 """Pair relations that are answered without looking at times."""
 SAME = 1e-9
 """Relative difference of two float sums of the same terms in another order."""
@@ -70,7 +70,7 @@ class Probe:
     def leanest(self, relations: Iterable[Relation]) -> Leanest | None:
         """The mapping with the least peak under these relations, of which HBM and exposure do not count."""
         part = self.subset(relations)
-        names = frozenset(r.name for r in part.relations if r.side != "pair" or r.name == "host_memory")
+        names = frozenset(r.name for r in part.relations if r.side != "pair" or r.name in MEMORY[1:])
         if names not in self._leanest:
             self.hurry()
             self._leanest[names] = leanest(part)

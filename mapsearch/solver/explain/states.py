@@ -43,13 +43,13 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def state_floor_bytes(facts: Facts, devices: int, offload: tuple[int, ...], host_limit_bytes: float) -> float:
+def state_floor_bytes(facts: Facts, devices: int, offload: tuple[int, ...], offload_limit_bytes: float) -> float:
     """What the fullest of so many devices holds at least: all shards together are one copy or more.
 
-    Optimizer states may be in host memory where a choice of `offload` says so, as far as that reaches.
+    Optimizer states may be in host memory or on NVMe where a choice of `offload` says so, as far as those reach.
     """
     total = float(ledger(model=facts.model).total)
     kept, optimizer = (each * total / devices for each in _each(facts.run))
     if any(choice & Offload.OPTIMIZER for choice in offload):
-        return max(kept, kept + optimizer - host_limit_bytes)
+        return max(kept, kept + optimizer - offload_limit_bytes)
     return kept + optimizer
