@@ -139,7 +139,14 @@ def record_page(page: str, module: str, record: str, intro: str, example: str) -
     for item in own:
         if item.__module__ == module and item is not main_record:
             text += [f"## {item.__name__}", " ".join((item.__doc__ or "").split()), field_table(item)]
-    return re.sub(r" \(FORMULAS [0-9., ]+\)", "", "\n\n".join(text) + "\n")
+    return formula_links("\n\n".join(text) + "\n")
+
+
+def formula_links(text: str) -> str:
+    """`FORMULAS 3.5` as a link to that section of the formula sheet."""
+    headings = re.findall(r"^#+ (([0-9.]+) .*)$", (REFERENCE / "formulas.md").read_text(encoding="utf-8"), flags=re.M)
+    slugs = {number: re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title, number in headings}
+    return re.sub(r"FORMULAS ([0-9]+(?:\.[0-9]+)?)", lambda cited: f"[{cited[0]}](formulas.md#{slugs[cited[1]]})", text)
 
 
 def field_table(record: type[BaseModel]) -> str:
