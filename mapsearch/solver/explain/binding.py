@@ -10,25 +10,27 @@ limit, exposure limits up to the whole step.
 from __future__ import annotations
 
 import heapq
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from mapsearch.answer import Binding
-from mapsearch.axes import written
-from mapsearch.constraints.capacity import usable_hbm_bytes
+from mapsearch.axes import Offload, written
+from mapsearch.constraints.capacity import bytes_text, usable_hbm_bytes
 from mapsearch.costs.step import StageSum
 from mapsearch.quantity import Floats
 from mapsearch.relation import Relation
 from mapsearch.solver.bounds import Slice, memory_floor, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Block, Index, block_of, evaluate_block, option_bounds, pair_view, widened
+from mapsearch.solver.explain.relax import rounded_up
 from mapsearch.solver.options import Ints
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import KEY
 from mapsearch.solver.search import BLOCK, LOOK_AHEAD, Candidate, Key, Search, key_of
 from mapsearch.solver.tables import WHAT_IF, Tables
 
-RELAXABLE = ("hbm", "host_memory", "exposed")
+RELAXABLE = ("hbm", "host_memory", "nvme_capacity", "exposed")
 """Relations (by the start of their name) whose limit is a number that a user can raise."""
 
 
@@ -37,7 +39,7 @@ class Blocked:
     """A faster mapping that breaks one limit: by how much, and which it is."""
 
     excess: float
-    """Demand over limit, in the relation's unit."""
+    """Demand over limit: bytes per device, or a share of this mapping's step for limits of exposure."""
     step_time_s: float
     key: Key
 
@@ -66,13 +68,31 @@ class Frontier:
         return min(better, key=lambda p: (p.excess, p.step_time_s, p.key)) if better else None
 
 
-def bindings(problem: Problem, found: Search) -> list[tuple[Binding | None, str]]:
-    """For each ranked mapping: what binds it, or a sentence that says why no single limit does."""
+def bindings(problem: Problem, found: Search, deadline: float | None = None) -> list[tuple[Binding | None, str]]:
+    """For each ranked mapping: what binds it, or a sentence that says why no single limit does.
+
+    When the time ends, or the user stops it, no mapping gets a binding: a limit that was not looked at might be nearer.
+    """
     if not found.top:
         return []
-    relations = [r for r in problem.side("pair") if r.name.startswith(RELAXABLE)]
-    fronts = {r.name: _nearest_front(problem, found, r) for r in relations}
+    relations = [r for r in problem.side("pair") if r.name.startswith(RELAXABLE) and _may_bind(problem, r)]
+    fronts: dict[str, Frontier] = {}
+    try:
+        for relation in relations:
+            if deadline is not None and time.monotonic() > deadline:
+                return [(None, "the time limit left no time to find what binds")] * len(found.top)
+            fronts[relation.name] = _nearest_front(problem, found, relation)
+    except KeyboardInterrupt:
+        return [(None, "interrupted before what binds was found")] * len(found.top)
     return [_binding(problem, candidate, relations, fronts) for candidate in found.top]
+
+
+def _may_bind(problem: Problem, relation: Relation) -> bool:
+    """False for a store to which no candidate offloads anything."""
+    if relation.name not in ("host_memory", "nvme_capacity"):
+        return True
+    to_nvme = relation.name == "nvme_capacity"
+    return any(code and bool(code & Offload.NVME) == to_nvme for code in problem.candidates["offload"])
 
 
 STEPS = (LOOK_AHEAD, 1.08, WHAT_IF)
@@ -85,7 +105,9 @@ def _nearest_front(problem: Problem, found: Search, relation: Relation) -> Front
     front = Frontier()
     for share in STEPS if relation.name == "hbm" else (1.0,):
         front = blocked_by(problem, found, relation, share)
-        if front.nearest(fastest):
+        nearest = front.nearest(fastest)
+        # Cells that need more than this share were not looked at, so what lies beyond it may not be the nearest.
+        if nearest is not None and nearest.excess <= (share - 1.0) * memory_limit(problem):
             break
     return front
 
@@ -176,7 +198,8 @@ def _collect(
     if not len(attention) or not len(expert):
         return
     result, view, relation = evaluate_block(free, block), pair_view(widened(block)), reach.relation
-    excess = np.broadcast_to(relation.demand(view) - relation.limit(view), result.step_time_s.shape)
+    over = relation.demand(view) - relation.limit(view)
+    excess = np.broadcast_to(over / result.step_time_s if _is_share(relation) else over, result.step_time_s.shape)
     hits = result.feasible & (result.step_time_s < reach.slower_s) & (excess > 0.0)
     places = np.argwhere(hits)
     order = np.lexsort((result.step_time_s[hits], excess[hits]))
@@ -209,21 +232,20 @@ def _binding(
 ) -> tuple[Binding | None, str]:
     """The relation whose relative relaxation is smallest, or a note that none helps."""
     nearest = {r.name: fronts[r.name].nearest(candidate.step_time_s) for r in relations}
-    scale = {r.name: _scale(problem, r, candidate) for r in relations}
+    scale = {r.name: _scale(problem, r) for r in relations}
     blocked = {name: point for name, point in nearest.items() if point is not None}
     if not blocked:
         share = f"{WHAT_IF - 1.0:.0%}"
         return None, f"no limit binds: up to {share} more HBM would unlock nothing faster"
     name = min(blocked, key=lambda n: blocked[n].excess / scale[n])
-    relation = next(r for r in relations if r.name == name)
-    point = blocked[name]
-    relax, lever = _lever(problem, relation, point, candidate)
+    relation, point = next(r for r in relations if r.name == name), blocked[name]
+    relax, lever = _lever(problem, relation, point)
     return (
         Binding(
             relation=name,
             lever=lever,
             relax_by=relax,
-            unit=relation.unit,
+            unit="share of the step" if _is_share(relation) else relation.unit,
             unlock=difference(candidate.key, point.key),
             gain=1.0 - point.step_time_s / candidate.step_time_s,
             step_time_s=point.step_time_s,
@@ -232,23 +254,30 @@ def _binding(
     )
 
 
-def _scale(problem: Problem, relation: Relation, candidate: Candidate) -> float:
-    if relation.name == "hbm":
-        return usable_hbm_bytes(problem.facts)
-    if relation.name == "host_memory":
-        return max(problem.facts.fabric.device.host_memory_bytes, 1.0)
-    return candidate.step_time_s
+def _is_share(relation: Relation) -> bool:
+    return relation.name.startswith("exposed")
 
 
-def _lever(problem: Problem, relation: Relation, point: Blocked, candidate: Candidate) -> tuple[float, str]:
+def _scale(problem: Problem, relation: Relation) -> float:
+    """What the excess is compared with: the limit itself, or the whole step."""
+    device = problem.facts.fabric.device
+    offered = {
+        "hbm": usable_hbm_bytes(problem.facts),
+        "host_memory": device.host_memory_bytes,
+        "nvme_capacity": device.nvme_bytes,
+    }
+    return max(offered.get(relation.name, 1.0), 1.0)
+
+
+def _lever(problem: Problem, relation: Relation, point: Blocked) -> tuple[float, str]:
     """How much the user's own input has to change: HBM is raised before context and reserve are taken off."""
-    if relation.name == "hbm":
-        more = point.excess / (1.0 - problem.facts.run.reserve)
-        return more, f"HBM per device +{more / 1e9:,.1f} GB"
-    if relation.name == "host_memory":
-        return point.excess, f"host memory per device +{point.excess / 1e9:,.1f} GB"
-    share = point.excess / point.step_time_s
-    return share, f"{relation.name.replace('_', ' ')} limit +{share:.1%} of the step"
+    if _is_share(relation):
+        share = rounded_up(point.excess, 4)
+        return share, f"{relation.name.replace('_', ' ')} limit +{100 * share:.4g} % of the step"
+    whole = 1.0 - problem.facts.run.reserve if relation.name == "hbm" else 1.0
+    more = rounded_up(point.excess / whole, 4)
+    what = {"hbm": "HBM", "host_memory": "host memory", "nvme_capacity": "NVMe"}[relation.name]
+    return more, f"{what} per device +{bytes_text(more)}"
 
 
 def difference(before: Key, after: Key) -> str:
