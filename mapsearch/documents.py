@@ -48,8 +48,11 @@ _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _m
 _StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
 
 
-def read_text(path: Path | str) -> str:
-    """The text of a file. Raises InputError naming the file when it cannot be read as text."""
+def read_text(path: Path | str, *, errors: str = "strict") -> str:
+    """The text of a file. Raises InputError naming the file when it cannot be read as text.
+
+    `errors="replace"` takes text with stray bytes, such as a log, as it is.
+    """
     path = Path(path)
     name = str(path)
     if exists(path) and path.is_dir():
@@ -66,7 +69,7 @@ def read_text(path: Path | str) -> str:
     except OSError as problem:
         raise InputError(f"cannot be read: {problem.strerror or problem}", file=name) from None
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-8-sig", errors)
     except UnicodeDecodeError as problem:
         raise InputError(
             f"is not UTF-8 text (byte {problem.start} is 0x{data[problem.start]:02x}); save it as UTF-8", file=name
