@@ -1,0 +1,158 @@
+"""Fast prediction of cases: step time of one profile or of many at once, and peak memory.
+
+Contents: profile_of, point_for, predict_step_s, stacked, predict_memory, Memory, candidates_that_fit.
+
+A stacked profile holds arrays of shape (sets, 1) where a profile holds numbers: every quantity broadcasts, so one
+pass through the cost functions gives the step times of all sets. Points are kept per case and mapping; only what
+depends on the profile is computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mapsearch.calibration.measured import Measured
+from mapsearch.calibration.rows import Case
+from mapsearch.costs.estimate import EveryStage, Point, number, point_of
+from mapsearch.costs.footprint import attention_memory, expert_memory
+from mapsearch.costs.sides import attention_times, cell_side, expert_times
+from mapsearch.costs.step import step_time_s, sums, timing
+from mapsearch.costs.views import CellView, Facts
+from mapsearch.errors import MissingFact
+from mapsearch.inventories.mapping import Mapping
+from mapsearch.inventories.profile import Profile
+from mapsearch.inventories.profiles import profile_for
+from mapsearch.quantity import Floats
+from mapsearch.records import Record
+
+_BY_DEVICE: dict[str, Profile | None] = {}
+
+
+def profile_of(case: Case) -> Profile | None:
+    """The built-in profile of the case's device; None when there is none."""
+    name = case.fabric.device.name
+    if name not in _BY_DEVICE:
+        try:
+            _BY_DEVICE[name] = profile_for(case.fabric)
+        except MissingFact:
+            _BY_DEVICE[name] = None
+    return _BY_DEVICE[name]
+
+
+def point_for(case: Case, mapping: Mapping, profile: Profile) -> Point:
+    """A case's mapping laid out as views."""
+    return point_of(mapping, Facts(case.model, case.run, case.fabric, profile))
+
+
+def with_profile(point: Point, profile: Profile) -> Point:
+    """The same point under another profile; the stages, which depend on none, are kept."""
+    kinds = point.cell.kinds
+    cell = replace(point.cell, facts=replace(point.facts, profile=profile))
+    cell.__dict__["kinds"] = kinds
+    return replace(point, attention=replace(point.attention, cell=cell), expert=replace(point.expert, cell=cell))
+
+
+def point_step_s(point: Point) -> Floats:
+    """Step time of a point: shape (1,), or (sets, 1) under a stacked profile. Unit: s."""
+    sides = (attention_times(point.attention), expert_times(point.expert), cell_side(point.cell))
+    constants = timing(point.cell, any(side.under_compute for side in sides))
+    attention, expert, own = (sums(side, point.cell) for side in sides)
+    stages = [a + e + c for a, e, c in zip(attention, expert, own, strict=True)]
+    return np.asarray(step_time_s(stages, constants), dtype=np.float64)
+
+
+def predict_step_s(case: Case, mapping: Mapping, profile: Profile) -> Floats:
+    """Step time of one mapping of a case: one number, or one per set of a stacked profile. Unit: s."""
+    return point_step_s(point_for(case, mapping, profile)).reshape(-1)
+
+
+def stacked(profiles: Sequence[Profile]) -> Profile:
+    """Several profiles as one whose numbers are arrays of shape (sets, 1).
+
+    It is for the quantities only: it is not validated, and `tp_overlap` and all other fields broadcast like numbers.
+    """
+    return _stacked(profiles)  # type: ignore[no-any-return]
+
+
+def _stacked(records: Sequence[Any]) -> Any:
+    first = records[0]
+    values: dict[str, Any] = {}
+    for name in type(first).model_fields:
+        column = [getattr(record, name) for record in records]
+        if isinstance(column[0], Record):
+            values[name] = _stacked(column)
+        elif isinstance(column[0], float | int) and not isinstance(column[0], bool):
+            values[name] = np.array(column, dtype=np.float64)[:, None]
+        else:
+            # A peak that some sets leave out cannot be stacked beside numbers.
+            if name == "high_bandwidth_peak" and any(value is not None for value in column):
+                filled = [r.peak if r.high_bandwidth_peak is None else r.high_bandwidth_peak for r in records]
+                values[name] = np.array(filled, dtype=np.float64)[:, None]
+                continue
+            values[name] = column[0]
+    return type(first).model_construct(**values)
+
+
+# --- memory --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Predicted peak of one mapping."""
+
+    by_stage: list[dict[str, float]]
+    """Bytes by part, on every stage."""
+    runtime_bytes: float
+
+    def tensors(self, stage: int) -> float:
+        """Bytes that the framework's allocator sees."""
+        return sum(value for name, value in self.by_stage[stage].items() if name != "communicators")
+
+    def device(self, stage: int) -> float:
+        """Bytes in use on the device: with communicators and context."""
+        return sum(self.by_stage[stage].values()) + self.runtime_bytes
+
+    def like(self, measured: Measured) -> float:
+        """Bytes of the kind and at the place that was measured."""
+        stages = range(len(self.by_stage))
+        chosen = {"worst": stages, "first": stages[:1], "last": stages[-1:]}[measured.memory_place]
+        of = self.device if measured.memory_kind == "device" else self.tensors
+        return max(of(stage) for stage in chosen)
+
+    @property
+    def needed(self) -> float:
+        """Bytes of the worst stage, without the context: what a memory limit compares."""
+        return max(sum(parts.values()) for parts in self.by_stage)
+
+
+def predict_memory(case: Case, mapping: Mapping, profile: Profile) -> Memory:
+    """Peak memory of one mapping of a case, by part and stage."""
+    point = point_for(case, mapping, profile)
+    names = CellView.__dataclass_fields__
+    cell = EveryStage(**{name: getattr(point.cell, name) for name in names})
+    attention = attention_memory(replace(point.attention, cell=cell))
+    expert = expert_memory(replace(point.expert, cell=cell))
+    stages: list[dict[str, float]] = [{} for _ in range(cell.pp)]
+    for side in (attention, expert):
+        for name, values in side.items():
+            for stage, value in enumerate(values):
+                stages[stage][name] = stages[stage].get(name, 0.0) + number(value)
+    return Memory(stages, float(profile.runtime_bytes))
+
+
+def limit_bytes(case: Case, profile: Profile) -> float:
+    """What a stage may need: (1 - reserve) (HBM - context). Unit: bytes. Source: F1.1."""
+    return (1.0 - case.run.reserve) * (case.fabric.device.hbm_bytes - float(profile.runtime_bytes))
+
+
+def candidates_that_fit(case: Case, profile: Profile) -> tuple[Mapping, ...]:
+    """The mappings of a case that fit into HBM, all of them when none does: a row that ran had room."""
+    if len(case.mappings) == 1:
+        return case.mappings
+    most = case.fabric.device.hbm_bytes - float(profile.runtime_bytes)
+    fitting = tuple(m for m in case.mappings if predict_memory(case, m, profile).needed <= most)
+    return fitting or case.mappings
