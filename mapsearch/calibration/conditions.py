@@ -5,6 +5,7 @@ Contents: family_of, run_of, dispatcher_of, recompute_of, FAMILIES.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 from mapsearch.axes import Dispatcher, Recompute
@@ -202,32 +203,38 @@ def dispatcher_of(row: dict[str, Any]) -> int:
     return int(Dispatcher.ALL_TO_ALL)
 
 
+PLAIN = ("none", "none_in_recipe", "None")
+PARTIAL = ("full_block", "selective_ac")
+"""Only some layers or products are computed again."""
+ELEMENTWISE = ("minimal", "save_dot_except_logits", "save_dot_except_logits_ffn1")
+"""MaxText policies that keep all products."""
+WHOLE = ("full", "custom", "qkv_proj_offloaded")
+"""Custom MaxText policies keep or offload single tensors of a layer that is otherwise computed again."""
+
+
 def recompute_of(row: dict[str, Any], model: Model) -> list[int]:
     """What may have been computed again: one value, or the legal ones where the row does not say.
 
     Where only some layers are computed again both ends are candidates.
     """
     said = row["recompute"]
-    mode = str(said.get("mode") if isinstance(said, dict) else said)
+    given = said if isinstance(said, dict) else {"mode": said}
+    mode = str(given.get("mode"))
     none, full = int(Recompute.NONE), int(Recompute.FULL)
-    if mode in ("none", "none_in_recipe", "None"):
-        return [none]
-    if isinstance(said, dict) and (mode == "full_block" or said.get("method") == "block"):
+    fine = int(Recompute.NORM | Recompute.ACTIVATION)
+    if mode in PARTIAL or given.get("method") == "block":
         return [none, full]
-    if mode == "full":
-        return [full]
-    if mode.startswith("selective_ac"):
-        return [none, full]
+    for modes, code in ((PLAIN, none), (WHOLE, full), (ELEMENTWISE, fine)):
+        if mode in modes:
+            return [code]
     if mode.startswith("selective"):
-        names = said.get("modules") if isinstance(said, dict) else None
-        words = str(names or "core_attn").replace("[", " ").replace("]", " ").replace(",", " ").replace("'", " ")
-        code = 0
-        for word in words.split():
-            code |= int(MODULES.get(word, Recompute.NONE))
-        return [code]
-    if mode in ("minimal", "save_dot_except_logits", "save_dot_except_logits_ffn1"):
-        return [int(Recompute.NORM | Recompute.ACTIVATION)]
-    if mode in ("custom", "qkv_proj_offloaded"):
-        return [full]
-    fine = int(Recompute.NORM | Recompute.ACTIVATION) if model.moe else int(Recompute.CORE_ATTENTION)
-    return [none, fine, full]
+        return [_modules(given.get("modules"))]
+    return [none, fine if model.moe else int(Recompute.CORE_ATTENTION), full]
+
+
+def _modules(names: Any) -> int:
+    """The code of modules as rows write them: a list, or words in one text; Megatron's default is the core."""
+    code = int(Recompute.NONE)
+    for word in re.findall(r"\w+", str(names or "core_attn")):
+        code |= int(MODULES.get(word, Recompute.NONE))
+    return code

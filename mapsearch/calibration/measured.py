@@ -164,23 +164,30 @@ def _step_time_s(
     row: dict[str, Any], model: Model, run: Run, recompute: int, peak_flops: float
 ) -> tuple[float | None, str]:
     values, devices = row["measured"], row["hardware"]["devices"]
-    tokens = float(run.tokens_per_step)
-    if values.get("iteration_s"):
-        return float(values["iteration_s"]), "iteration_s"
-    if values.get("tokens_per_s_per_gpu"):
-        return tokens / (float(values["tokens_per_s_per_gpu"]) * devices), "tokens_per_s_per_gpu"
-    if values.get("tokens_per_s_total"):
-        return tokens / float(values["tokens_per_s_total"]), "tokens_per_s_total"
-    if values.get("samples_per_s"):
-        return run.global_batch / float(values["samples_per_s"]), "samples_per_s"
-    if values.get("samples_per_s_per_gpu"):
-        return run.global_batch / (float(values["samples_per_s_per_gpu"]) * devices), "samples_per_s_per_gpu"
-    rate, basis = values.get("tflops_per_gpu"), "tflops_per_gpu"
-    if rate is None and values.get("mfu") and row["normalized"].get("tflops_per_gpu"):
-        rate, basis = row["normalized"]["tflops_per_gpu"], "mfu"
-    if rate is None and values.get("mfu"):
-        peak = float(values.get("mfu_peak_tflops") or peak_flops / 1e12)
-        rate, basis = float(values["mfu"]) * peak, "mfu"
-    if not rate:
-        return None, ""
-    return flops_per_step(row, model, run, recompute) / (float(rate) * 1e12 * devices), basis
+    tokens, sequences = float(run.tokens_per_step), float(run.global_batch)
+    amount = {
+        "tokens_per_s_per_gpu": tokens / devices,
+        "tokens_per_s_total": tokens,
+        "samples_per_s": sequences,
+        "samples_per_s_per_gpu": sequences / devices,
+    }
+    seconds = {"iteration_s": float(values["iteration_s"])} if values.get("iteration_s") else {}
+    seconds |= {key: work / float(values[key]) for key, work in amount.items() if values.get(key)}
+    rate = _flops_per_s(row, peak_flops)
+    if rate:
+        seconds[rate[1]] = flops_per_step(row, model, run, recompute) / (rate[0] * devices)
+    basis = next(iter(seconds), "")
+    return seconds.get(basis), basis
+
+
+def _flops_per_s(row: dict[str, Any], peak_flops: float) -> tuple[float, str] | None:
+    """FLOP/s per device as the row counts them, and the key that says so."""
+    values = row["measured"]
+    if values.get("tflops_per_gpu"):
+        return float(values["tflops_per_gpu"]) * 1e12, "tflops_per_gpu"
+    if not values.get("mfu"):
+        return None
+    if row["normalized"].get("tflops_per_gpu"):
+        return float(row["normalized"]["tflops_per_gpu"]) * 1e12, "mfu"
+    peak = float(values.get("mfu_peak_tflops") or peak_flops / 1e12)
+    return float(values["mfu"]) * peak * 1e12, "mfu"

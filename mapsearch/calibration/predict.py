@@ -1,6 +1,7 @@
 """Fast prediction of cases: step time of one profile or of many at once, and peak memory.
 
-Contents: profile_of, point_for, predict_step_s, stacked, predict_memory, Memory, candidates_that_fit.
+Contents: profile_of, point_for, with_profile, point_step_s, predict_step_s, stacked, Memory, predict_memory,
+limit_bytes, candidates_that_fit, Prediction, predict.
 
 A stacked profile holds arrays of shape (sets, 1) where a profile holds numbers: every quantity broadcasts, so one
 pass through the cost functions gives the step times of all sets. Points are kept per case and mapping; only what
@@ -156,3 +157,27 @@ def candidates_that_fit(case: Case, profile: Profile) -> tuple[Mapping, ...]:
     most = case.fabric.device.hbm_bytes - float(profile.runtime_bytes)
     fitting = tuple(m for m in case.mappings if predict_memory(case, m, profile).needed <= most)
     return fitting or case.mappings
+
+
+# --- a whole case --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Step time of a case, in seconds: one number, and the range over what the row does not say."""
+
+    step_time_s: float
+    least_s: float
+    most_s: float
+    mapping: Mapping
+    """The mapping whose time is nearest to `step_time_s`."""
+    candidates: int
+
+
+def predict(case: Case, profile: Profile) -> Prediction:
+    """The case's step time: the median over its mappings that fit, or the fastest where the source prints its best."""
+    mappings = candidates_that_fit(case, profile)
+    times = [float(predict_step_s(case, mapping, profile)[0]) for mapping in mappings]
+    point = min(times) if case.tuned else float(np.median(times))
+    nearest = int(np.argmin([abs(time - point) for time in times]))
+    return Prediction(point, min(times), max(times), mappings[nearest], len(times))

@@ -8,6 +8,7 @@ virtual stages, recompute) is enumerated over its legal values: a case has sever
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +45,8 @@ SCHEDULES = {
     "dualpipe": Schedule.DUALPIPE,
     "dualpipev": Schedule.DUALPIPE_V,
 }
+TUNED_SOURCES = ("moe_parallel_folding_2504.14960", "llama3_herd_2407.21783", "megatron_lm_readme_h100")
+"""Tables of the best mapping per model and strategy that leave micro-batch and virtual stages out."""
 NVIDIA = ("A100", "A800", "H100", "H200", "H800", "H20", "B200", "B300", "GB200", "GB300", "L40")
 
 
@@ -92,6 +95,8 @@ class Case:
     groups: Groups
     notes: tuple[str, ...] = ()
     """What was assumed, and what the cost model leaves out."""
+    tuned: bool = False
+    """The source prints its best mapping only: what it leaves out was chosen to be fast."""
 
     @property
     def devices(self) -> int:
@@ -181,7 +186,8 @@ def _case(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> Case:
         notes.append("MFU without a printed peak; taken as a share of the datasheet's")
     if found.step_time_s is None and found.memory_bytes is None and not found.oom:
         raise Unfit("not measured", "the row measured neither time nor memory in a form that can be converted")
-    return Case(str(row["id"]), model, run, fabric, tuple(fitting), found, _groups(row), tuple(notes))
+    tuned = source_of(row) in TUNED_SOURCES
+    return Case(str(row["id"]), model, run, fabric, tuple(fitting), found, _groups(row), tuple(notes), tuned)
 
 
 def _groups(row: dict[str, Any]) -> Groups:
@@ -234,7 +240,8 @@ def _placed(mapping: Mapping, fabric: Fabric) -> Mapping:
         rows_of(mapping, fabric)
     except InputError as problem:
         far = fabric.levels[-1].name
-        outside = {"dp": {far: mapping.dp}, "edp": {far: mapping.edp}}
+        near, inside = fabric.levels[0].name, mapping.edp // math.gcd(mapping.edp, mapping.dp)
+        outside = {"dp": {far: mapping.dp}, "edp": {far: mapping.edp // inside, near: inside}}
         moved = mapping.model_copy(update={"placement": outside})
         try:
             rows_of(moved, fabric)
