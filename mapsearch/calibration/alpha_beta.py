@@ -39,6 +39,8 @@ TOLERANCE = 0.15
 """Largest residual of any row in the usable range."""
 _TOLD = 0.3
 """Largest relative standard error of a number that is said to be told by a log."""
+_NEEDED = 0.05
+"""A start-up cost without which a row is worse by this much is told, however wide its standard error."""
 _FEWEST = 3
 """Rows from which an alpha is told: any two lie on a line."""
 _ABOVE = 1.02
@@ -140,12 +142,7 @@ def _samples(log: CollectiveLog, place: Place, least_bytes: float) -> tuple[Floa
 def _piece(sizes: Floats, times: Floats) -> Piece:
     """A robust line through some rows, with what it cannot tell."""
     if len(np.unique(sizes)) == 1:
-        middle = float(np.median(times))
-        spread = np.abs(np.log(times / middle))
-        return Piece(
-            sizes[0], sizes[0], len(sizes), 0.0, False, middle / sizes[0], True, float(np.median(spread)),
-            float(np.max(spread)),
-        )  # fmt: skip
+        return _proportional(sizes, times)
     line = Line.through(sizes, times)
     unit = float(np.min(times))
     logs = np.log(times)
@@ -158,16 +155,39 @@ def _piece(sizes: Floats, times: Floats) -> Piece:
     fit = robust_fit(residuals, start, lower=(math.log(least) - 1.0, 0.0), upper=(math.log(line.steepest) + 1.0, 10.0))
     alpha, slope = float(fit.values[1]) * unit, math.exp(float(fit.values[0]))
     off = np.abs(fit.residuals)
+    alpha_told = len(sizes) >= _FEWEST and bool(fit.values[1] > 1e-4 and fit.errors[1] <= _TOLD * fit.values[1])
+    if not alpha_told and fit.errors[0] <= _TOLD:
+        alone = _proportional(sizes, times)
+        if len(sizes) < _FEWEST or alone.worst <= float(np.max(off)) + _NEEDED:
+            return alone
+        alpha_told = True
     return Piece(
         least_bytes=float(sizes[0]),
         most_bytes=float(sizes[-1]),
         rows=len(sizes),
         alpha_s=alpha,
-        alpha_told=bool(len(sizes) >= _FEWEST and fit.values[1] > 1e-4 and fit.errors[1] <= _TOLD * fit.values[1]),
+        alpha_told=alpha_told,
         seconds_per_byte=slope,
         bandwidth_told=bool(fit.errors[0] <= _TOLD),
         residual=float(np.median(off)),
         worst=float(np.max(off)),
+    )
+
+
+def _proportional(sizes: Floats, times: Floats) -> Piece:
+    """Rows that show no start-up cost: time over size alone, so that the bandwidth gives these times back."""
+    slope = float(np.exp(np.median(np.log(times / sizes))))
+    off = np.abs(np.log(times / (slope * sizes)))
+    return Piece(
+        float(sizes[0]),
+        float(sizes[-1]),
+        len(sizes),
+        0.0,
+        False,
+        slope,
+        True,
+        float(np.median(off)),
+        float(np.max(off)),
     )
 
 
@@ -186,12 +206,12 @@ def _remarks(fit: CollectiveFit) -> list[str]:
     """What this log cannot tell."""
     best, notes = fit.best, []
     if best.least_bytes == best.most_bytes:
-        notes.append("one message size: alpha and bandwidth cannot be told apart (alpha taken as 0)")
+        notes.append("one message size: alpha and bandwidth cannot be told apart; alpha was taken as 0")
     elif not best.bandwidth_told:
         notes.append("all messages are too small to show a bandwidth: only the start-up cost is told")
     elif not best.alpha_told:
         why = "two sizes lie on any line" if best.rows < _FEWEST else "all messages are too large to show it"
-        notes.append(f"the start-up cost is not told, only the bandwidth: {why}")
+        notes.append(f"the start-up cost is not told ({why}) and was taken as 0: the bandwidth is the least it can be")
     else:
         notes.append(
             "launch, latency per step and half_bytes all add to alpha; logs of other numbers of ranks tell them apart"

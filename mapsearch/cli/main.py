@@ -26,6 +26,7 @@ COMMANDS = {
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
     "model": ("mapsearch.cli.model:command", "List, show and convert models."),
     "topology": ("mapsearch.cli.topology:command", "List, show and validate clusters."),
+    "calibrate": ("mapsearch.cli.calibrate:command", "Fit the numbers of a profile to measurements."),
     "schema": ("mapsearch.cli.schema:command", "Print the JSON Schema of an input file or of the answer."),
     "completion": ("mapsearch.cli.completion:command", "Print the completion script of a shell."),
 }
