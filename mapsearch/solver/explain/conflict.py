@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mapsearch.answer import Conflict, Relaxation
-from mapsearch.constraints.capacity import bytes_text
+from mapsearch.constraints.capacity import bytes_text, usable_hbm_bytes
 from mapsearch.relation import Relation
 from mapsearch.solver.explain.probe import OutOfTime, Probe
 from mapsearch.solver.explain.relax import relaxations
@@ -81,6 +81,7 @@ def explain_infeasible(
         tally = probe.masks.rejections()
         core = minimal_conflict(problem, probe)
         conflicts.append(_conflict(probe, core))
+        tally |= _too_large(probe, core)
         notes += _remarks(problem, core)
         for answer in relaxations(probe, core):
             found += [answer] if isinstance(answer, Relaxation) else []
@@ -97,6 +98,12 @@ def _conflict(probe: Probe, core: list[Relation]) -> Conflict:
         relations=[relation.name for relation in core],
         sentences=[_sentence(probe, relation, core) for relation in core],
     )
+
+
+def _too_large(probe: Probe, core: list[Relation]) -> dict[str, int]:
+    """Cells that the rules allow and of which no pair of options fits into HBM, where that is the conflict."""
+    best = probe.leanest(probe.problem.relations) if [r.name for r in core] == ["hbm"] else None
+    return {"hbm": int((best.floors > usable_hbm_bytes(probe.problem.facts)).sum())} if best else {}
 
 
 def _remarks(problem: Problem, core: list[Relation]) -> list[str]:

@@ -28,6 +28,8 @@ class Leanest:
 
     peak_bytes: float
     candidate: Candidate
+    floors: Floats
+    """What every allowed cell needs at least; only of the cells that were looked at where any fit was enough."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def leanest(problem: Problem) -> Leanest | None:
     """
     lists = [cells for used, row in rows_of(problem) for cells in _lists(problem, used, row)]
     best = _least_of(problem, lists, enough=-np.inf)
-    return Leanest(best.peak_bytes, _candidate(problem, best)) if best else None
+    return _leanest(problem, best, lists) if best else None
 
 
 def fitting(problem: Problem, limit_bytes: float) -> Leanest | None:
@@ -62,7 +64,7 @@ def fitting(problem: Problem, limit_bytes: float) -> Leanest | None:
         lists = [cells for cells in _lists(problem, used, row) if cells.bounds[0] <= limit_bytes]
         best = _least_of(problem, lists, enough=limit_bytes)
         if best and best.peak_bytes <= limit_bytes:
-            return Leanest(best.peak_bytes, _candidate(problem, best))
+            return _leanest(problem, best, lists)
     return None
 
 
@@ -82,6 +84,10 @@ class _Pair:
     index: Index
     attention: int
     expert: int
+
+
+def _leanest(problem: Problem, best: _Pair, lists: list[_Cells]) -> Leanest:
+    return Leanest(best.peak_bytes, _candidate(problem, best), np.concatenate([cells.bounds for cells in lists]))
 
 
 def _lists(problem: Problem, used: tuple[int, ...], row: tuple[int, ...]) -> list[_Cells]:

@@ -41,6 +41,7 @@ class _Grids:
 class _Row:
     """One pipeline row: its cells (per relation, shape (dp, variants)) and its grids."""
 
+    stages: int
     cells: ByRelation
     variants: int
     grids: _Grids
@@ -60,9 +61,14 @@ class Masks:
         return any(_legal(row, asked) for row in self._rows)
 
     def rejections(self) -> dict[str, int]:
-        """How many cells or grid options each relation alone rejects; relations that reject none are left out."""
+        """How many cells or grid options each relation alone rejects; relations that reject none are left out.
+
+        Pipelines with more stages than layers are not counted.
+        """
         counts: dict[str, int] = {}
         for row in self._rows:
+            if row.stages > self._problem.facts.model.layers:
+                continue
             for masks in (row.cells, row.grids.attention, row.grids.expert):
                 for name, mask in masks.items():
                     counts[name] = counts.get(name, 0) + int(mask.size - mask.sum())
@@ -80,7 +86,7 @@ class Masks:
             axes = (view.dp, view.micro_batch, view.vpp, view.recompute, view.zero, view.offload)
             shape = np.broadcast_shapes(*(np.shape(axis) for axis in axes))
             cells = {name: mask.reshape(len(options.dp), -1) for name, mask in self._masks("cell", view, shape)}
-            yield _Row(cells, math.prod(shape[1:]), options)
+            yield _Row(group.pp, cells, math.prod(shape[1:]), options)
 
     def _grids(self, group: Group) -> _Grids:
         """Rules of a grid read its own option only, so pipeline rows that leave the same levels share them."""
