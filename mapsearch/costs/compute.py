@@ -66,6 +66,13 @@ def half_format(run: Run) -> str:
     return "fp16" if run.precision == "fp16" else "bf16"
 
 
+def linear_peak(run: Run, fabric: Fabric, profile: Profile) -> Num:
+    """FLOP/s that a linear layer's efficiency is a share of: FP8 products keep `fp8_share` of it."""
+    if run.fp8:
+        return fabric.device.peak("fp8") * profile.fp8_share
+    return fabric.device.peak(half_format(run))
+
+
 def quantise_s(elements: Num, *, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     """HBM passes that bring a GEMM's 16-bit inputs to FP8; 0 when it does not run in FP8. Unit: s. Source: F2.3."""
     passes = profile.fp8_quantise_passes if run.fp8 else 0.0
@@ -74,8 +81,7 @@ def quantise_s(elements: Num, *, run: Run, fabric: Fabric, profile: Profile) -> 
 
 def _linear_s(rows: Num, inputs: Num, outputs: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     """One linear layer in the run's precision, quantisation included."""
-    peak = fabric.device.peak("fp8" if run.fp8 else half_format(run))
-    product = gemm_s(rows, inputs, outputs, peak_flops=peak, curve=profile.gemm)
+    product = gemm_s(rows, inputs, outputs, peak_flops=linear_peak(run, fabric, profile), curve=profile.gemm)
     return product + quantise_s(_floats(rows) * inputs, run=run, fabric=fabric, profile=profile)
 
 
@@ -235,7 +241,7 @@ def routed_experts_s(
         block = ALIGNMENT[run.precision]
         each = np.ceil(each / block) * block
     width = moe.expert_ffn / _floats(etp)
-    peak = fabric.device.peak("fp8" if run.fp8 else half_format(run))
+    peak = linear_peak(run, fabric, profile)
     first = gemm_s(each, model.hidden, (model.ffn_matrices - 1) * width, peak_flops=peak, curve=profile.grouped_gemm)
     second = gemm_s(each, width, model.hidden, peak_flops=peak, curve=profile.grouped_gemm)
     inputs = local_experts * each * (model.hidden + width)

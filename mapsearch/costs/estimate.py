@@ -293,8 +293,12 @@ def breakdown_s(point: Point) -> dict[str, float]:
     reduce = number(tail_s([replace(last, optimizer=0.0, gather=0.0)]))
     gather = number(tail_s([replace(last, optimizer=0.0, reduce=0.0)]))
     tail = number(tail_s([last]))
-    bubble = number(step_time_s(stages, constants)) - rounds * slowest - tail
+    overhead, total = number(constants.overhead_s), number(step_time_s(stages, constants))
+    busy = (total - overhead) / number(constants.stretch)
+    bubble = busy - rounds * slowest - tail
     parts |= {
+        "stragglers": total - overhead - busy,
+        "step_overhead": overhead,
         "bubble": bubble,
         "gradient_reduce": reduce,
         "optimizer": tail - reduce - gather,

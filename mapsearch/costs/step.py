@@ -171,9 +171,25 @@ class Timing:
     ramp_weights: tuple[Num, Num, Num]
     """c_F, c_B and c_W: y_r = c_F F + c_B B + c_W W."""
     counts: list[Num]
+    stretch: Num
+    """Factor on the whole step for stragglers, at least 1."""
+    overhead_s: Num
+    """Seconds per step that no part accounts for."""
     coupled: bool
     """True when some communication hides behind the other side's compute."""
     shared_coupled: bool
+
+
+def straggler_stretch(cell: CellView) -> Num:
+    """How much longer a step takes because all devices wait for the slowest: 1 + straggle log2(devices / domain).
+
+    Unit: share. Source: calibrated (docs/explanation/accuracy.md); every doubling of the devices beyond one
+    high-bandwidth domain adds the same share. Ignores: how often and how hard devices differ.
+    """
+    fabric = cell.facts.fabric
+    domain = math.prod(level.size for level in fabric.levels[: fabric.domain_levels])
+    doublings = max(0.0, math.log2(cell.devices / domain))
+    return 1.0 + cell.facts.profile.straggle * doublings
 
 
 def timing(cell: CellView, coupled: bool) -> Timing:
@@ -183,6 +199,8 @@ def timing(cell: CellView, coupled: bool) -> Timing:
         ramp_scale=pipeline.ramp_scale(cell.schedule, cell.pp, cell.vpp),
         ramp_weights=tuple(pipeline.ramp_weights(cell.schedule)),
         counts=[kind.count for kind in cell.kinds],
+        stretch=straggler_stretch(cell),
+        overhead_s=cell.facts.profile.step_overhead,
         coupled=coupled,
         shared_coupled=cell.facts.run.overlap.shared_expert,
     )
@@ -231,13 +249,14 @@ def tail_s(stages: list[StageSum]) -> Num:
 
 
 def step_time_s(stages: list[StageSum], constants: Timing) -> Num:
-    """Step time from the summed sides: (m - delta) max_r t_r + kappa sum_r y_r + tail.
+    """Step time from the summed sides: stretch ((m - delta) max_r t_r + kappa sum_r y_r + tail) + overhead.
 
-    Unit: s. Source: FORMULAS 3.5 ([D] unequal stages).
+    Unit: s. Source: FORMULAS 3.5 (unequal stages).
     """
     times = [stage_time_s(stage, constants) for stage in stages]
     slowest = maximum(times[0], *times[1:])
     ramp = stage_ramp_s(stages[0], constants) * constants.counts[0]
     for stage, count in zip(stages[1:], constants.counts[1:], strict=True):
         ramp = ramp + stage_ramp_s(stage, constants) * count
-    return slowest * constants.steady_rounds + ramp * constants.ramp_scale + tail_s(stages)
+    busy = slowest * constants.steady_rounds + ramp * constants.ramp_scale + tail_s(stages)
+    return busy * constants.stretch + constants.overhead_s

@@ -56,6 +56,8 @@ class Profile(Inventory):
     grouped_gemm: Saturation
     attention_forward: Saturation
     attention_backward: Saturation
+    fp8_share: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of `gemm` and `grouped_gemm` efficiency that FP8 products keep, each against its own peak."""
     memory_bandwidth: float = Field(gt=0.0, le=1.0)
     """Share of HBM bandwidth that elementwise kernels reach."""
     kernel_launch: Seconds = 0.0
@@ -72,6 +74,10 @@ class Profile(Inventory):
     """gamma: rate of a communication that runs under compute, as a share of its rate alone."""
     tp_overlap: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of tensor-parallel communication that its GEMM hides when overlap is on."""
+    step_overhead: Seconds = 0.0
+    """Time per optimizer step that no quantity accounts for: data, logging, host work between steps."""
+    straggle: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share by which a step grows with each doubling of the devices beyond one high-bandwidth domain."""
     runtime_bytes: Bytes
     """HBM taken by the context and libraries before any tensor."""
     communicator_bytes: Bytes
