@@ -149,6 +149,10 @@ class Answer(_Record):
     schema_: str = Field(default=SCHEMA, alias="schema")
     status: Status
     bound_s: float | None
+    devices: int | None = None
+    """Number of devices that the topology was scaled to, when one was asked for."""
+    overrides: dict[str, list[str]] = {}
+    """What the command line changed in the run, by option: `{"sequence_length": ["4096"], "fix": ["tp=8"]}`."""
     """Proven lower bound of the best step time."""
     gap: float | None
     """(best - bound) / best; 0 when proven."""

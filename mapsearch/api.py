@@ -14,7 +14,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mapsearch import documents
@@ -22,6 +22,7 @@ from mapsearch.answer import Answer, Binding, CheckReport, Proof, RankedMapping,
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError
+from mapsearch.interrupts import Interrupts, interruptible, requested
 from mapsearch.inventories.base import load_inventory, validate
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
@@ -59,8 +60,8 @@ def solve(
     """The `top` fastest mappings, ranked, with proof.
 
     `devices` takes that many devices of the topology's kind; `profile` defaults to the one that names the device;
-    `backend` is auto, exhaustive, cpsat or milp, and `proof` auto or none. After `time_limit` seconds, or when
-    interrupted, the answer holds the best so far with its gap.
+    `backend` is auto, exhaustive, cpsat or milp, and `proof` auto or none. After `time_limit` seconds, or on Ctrl-C,
+    the answer holds the best so far with its gap; a second Ctrl-C raises KeyboardInterrupt.
     Raises MapsearchError (InputError, MissingFact, BackendMissing) for what the user can mend.
     """
     if top < 1:
@@ -71,14 +72,15 @@ def solve(
         raise UsageError("none and require-proof exclude each other; drop one of them", field="proof")
     started = time.monotonic()
     deadline = None if time_limit is None else started + time_limit
-    inputs = _read(model, run, topology, profile, devices)
-    problem = problem_of(inputs.facts)
-    prover = _prover(backend) if proof == "auto" else None
-    work = _Work(problem, top, deadline, progress)
-    work.timings["read"] = time.monotonic() - started
-    work.search()
-    work.prove(prover)
-    return work.answer(inputs)
+    with Interrupts():
+        inputs = _read(model, run, topology, profile, devices)
+        problem = problem_of(inputs.facts)
+        prover = _prover(backend) if proof == "auto" else None
+        work = _Work(problem, top, deadline, progress)
+        work.timings["read"] = time.monotonic() - started
+        work.search()
+        work.prove(prover)
+        return work.answer(inputs)
 
 
 def check(
@@ -109,7 +111,7 @@ def check(
         feasible=judged is not None and all(margin.margin >= 0.0 for margin in found),
         mapping=judged,
         margins=found,
-        provenance=provenance_of(inputs.named),
+        provenance=provenance_of(inputs.named, devices),
         notes=notes,
     )
 
@@ -120,6 +122,8 @@ class _Inputs:
     named: list[Named]
     notes: list[str]
 
+    devices: int | None
+    """The number that the topology was scaled to."""
 
 def _read(
     model: str | Model,
@@ -148,7 +152,7 @@ def _read(
         Named("profile", _shown(profile or the_profile), the_profile),
         Named("model", _shown(model), the_model),
     ]
-    return _Inputs(Facts(the_model, the_run, fabric, the_profile), named, [*notes, *fabric.notes])
+    return _Inputs(Facts(the_model, the_run, fabric, the_profile), named, [*notes, *fabric.notes], devices)
 
 
 def _shown(given: Any) -> str:
@@ -206,8 +210,8 @@ class _Work:
             yield
         except KeyboardInterrupt:
             self.interrupted = True
-        finally:
-            self.timings[name] = time.monotonic() - started
+        self.interrupted = self.interrupted or requested()
+        self.timings[name] = time.monotonic() - started
 
     def late(self) -> bool:
         """True when the time limit has passed."""
@@ -225,13 +229,17 @@ class _Work:
             return
         with self.phase("proof"):
             self.tell("proof")
-            self.proofs.append(prover(self.problem, self.found, self.deadline, self.watch))
+            self.proofs.append(prover(self.problem, self.found, self.deadline, self.watched))
 
     def tell(self, phase: str) -> None:
         """Report the beginning of a phase."""
         if self.watch is not None and self.found is not None:
+        self.watched(Progress(phase))
+
+    def watched(self, report: Progress) -> None:
+        """Pass on a report of what follows the search, with what the search found."""
             best = self.found.top[0].step_time_s if self.found.top else None
-            self.watch(Progress(phase, 0, 0, best, None))
+            self.watch(replace(report, incumbent_s=best, bound_s=self.bound_s(best)))
 
     def bindings(self) -> list[tuple[Binding | None, str]]:
         """What binds each mapping, and what to relax."""
@@ -244,7 +252,9 @@ class _Work:
             return nothing
         with self.phase("bindings"):
             self.tell("bindings")
-            return list(explain(self.problem, self.found))
+            with interruptible():
+                return list(explain(self.problem, self.found, self.deadline))
+        self.notes.append("interrupted before it was known what binds")
         return nothing
 
     def ranked(self) -> list[RankedMapping]:
@@ -263,21 +273,23 @@ class _Work:
     def conflict(self) -> dict[str, Any]:
         """Why nothing fits, and the least changes that make something fit."""
         explain = _optional("mapsearch.solver.explain.conflict", "explain_infeasible")
-        if explain is None:
+        if explain is None or self.interrupted:
             return {}
         if self.late():
             self.notes.append("the time limit left no time to explain why nothing fits")
             return {}
         with self.phase("conflict"):
             self.tell("conflict")
-            conflicts, relaxations, rejections, notes = explain(self.problem)
+            with interruptible():
+                conflicts, relaxations, rejections, notes = explain(self.problem, self.deadline)
             self.notes += notes
             return {"conflicts": conflicts, "relaxations": relaxations, "rejections": rejections}
         return {}
+        self.notes.append("interrupted before it was known why nothing fits")
 
     def status(self, mappings: list[RankedMapping]) -> Status:
         """What is known: see docs/reference/answer.md."""
-        complete = self.found is not None and self.found.complete and not self.interrupted
+        complete = self.found is not None and self.found.complete
         if not mappings:
             return "infeasible" if complete else "unknown"
         proven = any(proof.status == "proven" for proof in self.proofs)
@@ -304,10 +316,10 @@ class _Work:
                 grid_options=found.grid_options if found else 0,
             ),
             proofs=self.proofs,
-            provenance=provenance_of(inputs.named),
+            provenance=provenance_of(inputs.named, inputs.devices),
             mappings=mappings,
             notes=notes,
-            interrupted=self.interrupted,
+            interrupted=self.interrupted or requested(),
             timings_s=self.timings,
             **why,
         )
@@ -321,12 +333,13 @@ class _Work:
     def remarks(self, mappings: list[RankedMapping], fabric: Fabric) -> list[str]:
         """What a reader should know about the search and its first mapping."""
         notes = []
-        if self.interrupted:
+        complete = self.found is not None and self.found.complete
+        if self.interrupted and not complete:
             notes.append("interrupted: these are the best mappings so far" if mappings else "interrupted")
-        elif self.found is not None and not self.found.complete:
+        elif not complete:
             notes.append("the time limit ended the search before it went through the whole space")
         if mappings and mappings[0].devices < fabric.devices:
-            notes.append(f"the fastest mapping uses {mappings[0].devices:,} of {fabric.devices:,} devices")
-        if self.found is not None and 0 < len(mappings) < self.top and self.found.complete and not self.interrupted:
+            notes.append(self.idle() or f"the best mapping uses {mappings[0].devices:,} of {fabric.devices:,} devices")
+        if complete and 0 < len(mappings) < self.top:
             notes.append(f"only {len(mappings)} mappings satisfy every relation")
         return notes

@@ -21,6 +21,7 @@ _ANSWER = "mapsearch.answer/"
 @click.command("check", short_help="Judge one mapping: every relation with its margin.")
 @click.argument("mapping", metavar="MAPPING.yaml|ANSWER.json[#RANK]")
 @options.input_options
+@options.devices_option
 @options.output_options
 def command(
     *,
@@ -29,6 +30,7 @@ def command(
     run: str | None,
     topology: str | None,
     profile: str | None,
+    devices: int | None,
     format_: str | None,
     output: str | None,
     quiet: bool,
@@ -39,14 +41,17 @@ def command(
 
     The mapping is a YAML file of sizes, choices and placement, or one mapping of an answer that `solve --format
     json` wrote (`answer.json#2` is its second). An answer also says which model, run, topology and profile it was
-    solved for; options win over it. Exit 0 when every relation holds, 3 when one does not.
+    solved for, and with which options; an option given here wins over it, and --run or --topology over its options
+    too. Exit 0 when every relation holds, 3 when one does not.
     """
     options.check_output(output)
     wanted, about = read_mapping(mapping)
     solved_for = names_of(about)
+    before = about.overrides if about and run is None else {}
     chosen = options.read_run(
         run or solved_for.get("run") or options.DEFAULT_RUN,
-        overrides={name: run_options[name] for name in options.OVERRIDES},
+        overrides={name: changed(name, run_options[name], before) for name in options.OVERRIDES},
+        constraints={name: before.get(name, []) for name in options.CONSTRAINTS},
     )
     from mapsearch.api import check
 
@@ -55,13 +60,19 @@ def command(
         model=model or solved_for.get("model") or options.DEFAULT_MODEL,
         run=chosen,
         topology=topology or solved_for.get("topology") or options.DEFAULT_TOPOLOGY,
-        profile=profile or solved_for.get("profile"),
+        profile=profile or (solved_for.get("profile") if topology is None else None),
+        devices=devices or (about.devices if about and topology is None else None),
     )
     emit(report, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
     other = differing(about, report.provenance)
     if other and not quiet:
         print(f"mapsearch: note: not the same {listed(other)} as the answer was solved for", file=sys.stderr)
     return ExitCode.FOUND if report.feasible else ExitCode.INFEASIBLE
+
+
+def changed(option: str, now: Any, before: dict[str, list[str]]) -> Any:
+    """What an option says here, else what it said when the answer was solved, else None."""
+    return now if now is not None else next(iter(before.get(option, [])), None)
 
 
 def names_of(about: Provenance | None) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Options that several commands share: inputs, overrides of the run, the user's own constraints, and output.
 
 Contents: FORMATS, OVERRIDES, CONSTRAINTS, CatalogueName, Duration, input_options, constraint_options,
-output_options, read_run, output_format, check_output.
+devices_option, output_options, given, read_run, output_format, check_output.
 """
 
 from __future__ import annotations
@@ -118,6 +118,13 @@ def input_options(function: F) -> F:
     )(function)
 
 
+def devices_option(function: F) -> F:
+    """--devices."""
+    return click.option(
+        "--devices", type=click.IntRange(1, 2**31), metavar="N", help="A cluster of this kind with N devices."
+    )(function)
+
+
 def constraint_options(function: F) -> F:
     """--fix, --allow, --at-most, --at-least, --inside."""
     return _stack(
@@ -173,6 +180,13 @@ def read_run(
     overrides: dict[str, Any],
     constraints: dict[str, Sequence[str]] | None = None,
 ) -> Run:
+def given(run_options: dict[str, Any]) -> dict[str, list[str]]:
+    """The options that change a run, as they were written, without those that were left out."""
+    written = {name: run_options[name] for name in OVERRIDES if run_options[name] is not None}
+    several = {name: run_options[name] for name in (*CONSTRAINTS, "price") if run_options.get(name)}
+    return {**{name: [str(value)] for name, value in written.items()}, **{k: list(v) for k, v in several.items()}}
+
+
     """The run by name or path, with the options that override it and the user's constraints merged in.
 
     `overrides` is field: value (None: not given); `constraints` is option name: its values as written. An option

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapsearch.cli import options
-from mapsearch.cli.interrupts import Interrupts
 from mapsearch.cli.progress import watching
 from mapsearch.cli.render import emit
 from mapsearch.errors import ExitCode
+from mapsearch.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from mapsearch.answer import Answer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.command("solve", short_help="Rank the fastest mappings of a model on a cluster, with proof.")
 @options.input_options
 @options.constraint_options
-@click.option("--devices", type=click.IntRange(1, 2**31), metavar="N", help="A cluster of this kind with N devices.")
+@options.devices_option
 @click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many mappings.")
 @click.option(
     "--backend",
@@ -57,32 +57,43 @@ def command(
     gap. The result goes to stdout, progress to stderr.
     """
     options.check_output(output)
-    chosen = options.read_run(
-        run or options.DEFAULT_RUN,
-        overrides={name: run_options[name] for name in options.OVERRIDES},
-        constraints={name: run_options[name] for name in options.CONSTRAINTS},
-    )
-    from mapsearch.api import solve
-
-    with Interrupts() as interrupts, watching(quiet=quiet) as progress:
-        answer = solve(
-            model or options.DEFAULT_MODEL,
-            chosen,
-            topology or options.DEFAULT_TOPOLOGY,
-            profile=profile,
-            devices=devices,
-            top=top,
-            backend=backend,
-            time_limit=time_limit,
-            require_proof=require_proof,
-            proof=proof,
-            progress=progress,
+    # From here to the last written line: Ctrl-C shortens the search, and never cuts an answer in two.
+    with Interrupts() as interrupts:
+        named_run = run or options.DEFAULT_RUN
+        chosen = options.read_run(
+            named_run,
+            overrides={name: run_options[name] for name in options.OVERRIDES},
+            constraints={name: run_options[name] for name in options.CONSTRAINTS},
         )
-    emit(answer, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
+        from mapsearch.api import solve
+
+        with watching(quiet=quiet) as progress:
+            answer = solve(
+                model or options.DEFAULT_MODEL,
+                chosen,
+                topology or options.DEFAULT_TOPOLOGY,
+                profile=profile,
+                devices=devices,
+                top=top,
+                backend=backend,
+                time_limit=time_limit,
+                require_proof=require_proof,
+                proof=proof,
+                progress=progress,
+            )
+        answer = retold(answer, named_run, options.given(run_options))
+        emit(answer, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
+        sys.stdout.flush()
     code = exit_code(answer, require_proof=require_proof, interrupted=interrupts.seen)
     if code is ExitCode.STOPPED and answer.mappings:
         print("mapsearch: the ranking is not proven, and --require-proof asks for it", file=sys.stderr)
     return code
+
+
+def retold(answer: Answer, run: str, overrides: dict[str, list[str]]) -> Answer:
+    """The answer with the run as it was named and the options that changed it, so that `check` can read both again."""
+    about = answer.provenance.model_copy(update={"run": run, "overrides": overrides})
+    return answer.model_copy(update={"provenance": about})
 
 
 def exit_code(answer: Answer, *, require_proof: bool, interrupted: bool = False) -> ExitCode:

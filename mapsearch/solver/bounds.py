@@ -1,6 +1,6 @@
 """Lower bounds of cells: quick ones for whole groups, sharp ones for the cells of one DP size.
 
-Contents: quick_bound, Slice, slice_bounds.
+Contents: compute_floor_s, quick_bound, Slice, slice_bounds.
 
 Each grid's sums are replaced by their best value over a list of options; the composition grows with every time and
 shrinks with every window, so what it then returns is a lower bound. The quick bound takes all options of a DP size;
@@ -16,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapsearch.constraints.capacity import usable_hbm_bytes
+from mapsearch.costs import flops
+from mapsearch.costs.compute import half_format
 from mapsearch.costs.step import ALL_CLASSES, StageSum, step_time_s
+from mapsearch.costs.views import Facts
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.options import Ints
 from mapsearch.solver.problem import Problem
@@ -26,7 +29,27 @@ Mask = NDArray[np.bool_]
 Pick = Callable[[Num], Num]
 WINDOWS = ("window", "shared_window", "reduce_window", "gather_window")
 """Sums that lower the step time: their best value is the largest."""
+ROUNDING = 1e-9
+"""Relative error of float sums that a bound has to allow for."""
 FIELDS = tuple(StageSum.__dataclass_fields__)
+
+
+def compute_floor_s(facts: Facts) -> float:
+    """Least step time of any mapping: the model's FLOP, shared evenly by all devices, at the best rate of its kernels.
+
+    (linear FLOP / (peak * best GEMM share) + attention FLOP / (16-bit peak * best attention share)) / devices.
+    Unit: s. Source: FORMULAS 3.2. Ignores: MTP modules, whose norms are counted as FLOP but take none of this time.
+    """
+    model, run, profile = facts.model.replaced(mtp_layers=0), facts.run, facts.profile
+    device = facts.fabric.device
+    core = flops.attention_core_flops(model=model, length=run.attended_length)
+    linear = flops.forward_flops_per_token(model=model, length=run.attended_length) - core
+    half = device.peak(half_format(run))
+    full = max(half, device.peak("fp8")) if run.fp8 else half
+    gemm = full * max(profile.gemm.peak, profile.grouped_gemm.peak)
+    attention = half * max(profile.attention_forward.peak, profile.attention_backward.peak)
+    forward_s = run.tokens_per_step * (linear / gemm + core / attention) / facts.fabric.devices
+    return float(flops.BACKWARD_AND_FORWARD * forward_s) * (1.0 - ROUNDING)
 
 
 def _own(tables: Tables, position: int) -> NDArray[np.intp]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mapsearch.answer import Proof
+from mapsearch.interrupts import requested
 from mapsearch.progress import Progress
 from mapsearch.solver.backends import backend_named, choose
 from mapsearch.solver.backends.base import Backend, Outcome, Refutation, cells_of, every_table, remaining_s
@@ -121,11 +122,18 @@ def _by_itself(
         status="proven" if outcome.complete else "not proven",
         kind=kind,
         bound_s=_bound(found, outcome.error_s) if outcome.complete else None,
-        detail=f"{size}, all options" + _told_apart(outcome.error_s) if outcome.complete else "time ran out",
+        detail=f"{size}, all options" + _told_apart(outcome.error_s) if outcome.complete else _stopped(),
     )
 
 
 def _by_refutation(problem: Problem, found: Search, solver: Backend, deadline: float | None) -> Proof:
+    if not found.top and not found.open_cells:
+        return Proof(
+            backend="bounds",
+            status="proven",
+            kind="memory floor of every cell",
+            detail="in every cell that rules allow, the smallest options of both grids do not fit on some stage",
+        )
     cutoff = cutoff_of(found)
     result = solver.refute(problem, open_cells(found), cutoff, {c.key for c in found.top}, deadline)
     kind = "cells under the cutoff"
@@ -137,7 +145,7 @@ def _by_refutation(problem: Problem, found: Search, solver: Backend, deadline: f
         status="proven" if proven else "not proven",
         kind=kind,
         bound_s=_bound(found, result.error_s) if proven else None,
-        detail=_scope(found, result) if proven else "time ran out",
+        detail=_scope(found, result) if proven else _stopped(),
     )
 
 
@@ -176,6 +184,10 @@ def _scope(found: Search, result: Refutation) -> str:
         f"their own floors, {result.cells:,} cells with {result.literals:,} literals solved"
     )
     return text + _told_apart(result.error_s)
+
+
+def _stopped() -> str:
+    return "interrupted" if requested() else "time ran out"
 
 
 def _told_apart(error_s: float) -> str:

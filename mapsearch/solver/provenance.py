@@ -33,12 +33,13 @@ class Named:
     record: Record | Fabric
 
 
-def provenance_of(inputs: list[Named]) -> Provenance:
-    """Names, checksums, versions and assumptions of an answer's inputs."""
+def provenance_of(inputs: list[Named], devices: int | None = None) -> Provenance:
+    """Names, checksums, versions and assumptions of an answer's inputs; `devices` when the topology was scaled."""
     names = {named.kind: named.name for named in inputs}
     return Provenance(
         version=mapsearch.__version__,
         **names,
+        devices=devices,
         input_sha256={named.kind: checksum(named.record) for named in inputs},
         assumptions=[line for named in inputs for line in assumptions(named)],
         libraries=_versions(),

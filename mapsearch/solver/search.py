@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mapsearch.interrupts import interruptible, requested
 from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
-from mapsearch.solver.bounds import Slice, memory_limit, quick_bound, slice_bounds
+from mapsearch.solver.bounds import Slice, compute_floor_s, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
 from mapsearch.solver.options import pipeline_rows
 from mapsearch.solver.problem import Problem
@@ -30,6 +31,8 @@ LOOK_AHEAD = 1.02
 """Cells are bounded up to this share of HBM, so that what slightly more memory unlocks is known afterwards."""
 EARLY_STEPS = 3
 """Steps of the search after each row of tables."""
+REPORTED = 16
+"""Steps between two reports."""
 BLOCK = 32
 """Cells evaluated at a time: enough to spread the cost of a call, few enough to stop early."""
 
@@ -163,15 +166,24 @@ class _State:
     best_at: float = 0.0
     cut_short: bool = False
     interrupted: bool = False
+    floor_s: float = 0.0
+    """Least step time of any mapping, tabulated or not."""
     untabulated: bool = False
-    """Some part of the space was not even bounded, so no lower bound is known."""
+    """Some part of the space was not even bounded: only `floor_s` is known of it."""
+
+    @property
+    def incumbent_s(self) -> float | None:
+        """Step time of the best so far, for reports."""
+        return self.top.best_s if self.top.by_key else None
 
     def interrupt(self) -> None:
         """Remember that the user stopped the search: it ends at the next look at the clock."""
         self.cut_short = self.interrupted = True
 
     def late(self) -> bool:
-        """True when the time is over; remembers it."""
+        """True when the time is over or the user wants to stop; remembers it."""
+        if requested():
+            self.interrupt()
         if self.deadline is not None and time.monotonic() > self.deadline:
             self.cut_short = True
         return self.cut_short
@@ -187,7 +199,8 @@ def search(
 ) -> Search:
     """The k fastest mappings, by bounds and exact evaluation; complete unless the deadline cut it short."""
     started = time.monotonic()
-    state = _State(problem, Top(k), deadline, report or (lambda _progress: None), started, best_at=started)
+    tell = report or (lambda _progress: None)
+    state = _State(problem, Top(k), deadline, tell, started, best_at=started, floor_s=compute_floor_s(problem.facts))
     machine = _Machine(state, LOOK_AHEAD * memory_limit(problem))
     counts = _tabulated(machine, prune)
     machine.run()
@@ -216,10 +229,10 @@ def search(
 
 
 def _bound_s(state: _State, heap: list[_Entry]) -> float:
-    """Lower bound of the step time of every mapping, listed or not; 0 when part of the space was not bounded."""
-    if state.untabulated:
-        return 0.0
+    """Lower bound of the step time of every mapping, listed or not."""
     left = [entry.bound for entry in heap] if state.cut_short else []
+    if state.untabulated:
+        left.append(state.floor_s)
     return min([*left, state.top.best_s])
 
 
@@ -266,9 +279,9 @@ class _Machine:
                 heapq.heappush(self.heap, entry)
             taken += 1
             self.steps += 1
-            if self.steps % 64 == 0:
-                best = state.top.best_s if state.top.by_key else None
-                state.tell(Progress("search", self.steps, 0, best, self.heap[0].bound if self.heap else None))
+            if self.steps % REPORTED == 0 and np.isinf(most):
+                bound = self.heap[0].bound if self.heap else None
+                state.tell(Progress("search", self.steps, 0, state.incumbent_s, bound))
 
     def _step(self, entry: _Entry) -> None:
         """Bound a slice sharply or evaluate its next block of cells, and queue what is left of it."""
@@ -315,9 +328,10 @@ def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
             state.untabulated = True
             continue
         try:
-            best = state.top.best_s if state.top.by_key else None
-            state.tell(Progress("tables", number, len(todo), best))
-            for tables in tabulate(state.problem, used, row, prune=prune):
+            state.tell(Progress("tables", number, len(todo), state.incumbent_s, state.floor_s))
+            with interruptible():
+                made = list(tabulate(state.problem, used, row, prune=prune))
+            for tables in made:
                 machine.add(tables)
             machine.run(most=EARLY_STEPS)
         except KeyboardInterrupt:

@@ -1,22 +1,28 @@
 """What every backend offers, and the words its results are given in.
 
 Contents: SolverFault, Outcome, Refutation, Backend, every_table, cells_of, every_cell, pair_key, candidate_of,
-remaining_s, Tally.
+remaining_s, stoppable, Tally.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 
+from mapsearch.interrupts import requested
 from mapsearch.solver.cells import CellProblem, cell_problem
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.search import Candidate, Key, key_of, rows_of
 from mapsearch.solver.tables import Tables, tabulate
+
+
+T = TypeVar("T")
+POLL_S = 0.1
 
 
 class SolverFault(RuntimeError):
@@ -114,8 +120,36 @@ def _positions(cell: CellProblem, attention: int, expert: int) -> tuple[int, int
 
 
 def remaining_s(deadline: float | None) -> float:
-    """Seconds until a deadline (a time of `time.monotonic`); infinite without one."""
+    """Seconds until a deadline (a time of `time.monotonic`); infinite without one, 0 once the user wants to stop."""
+    if requested():
+        return 0.0
     return float("inf") if deadline is None else deadline - time.monotonic()
+
+
+def stoppable(work: Callable[[], T], stop: Callable[[], None]) -> T:
+    """The result of a library call that keeps signals from Python while it runs: `stop` is called on Ctrl-C.
+
+    The call gets a thread of its own, and this one looks every tenth of a second whether the user wants to stop.
+    """
+    results: list[T] = []
+    faults: list[BaseException] = []
+    done = threading.Event()
+
+    def call() -> None:
+        try:
+            results.append(work())
+        except BaseException as fault:
+            faults.append(fault)
+        finally:
+            done.set()
+
+    threading.Thread(target=call, daemon=True).start()
+    while not done.wait(POLL_S):
+        if requested():
+            stop()
+    if faults:
+        raise faults[0]
+    return results[0]
 
 
 @dataclass

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from mapsearch.errors import BackendMissing
+from mapsearch.interrupts import interruptible, requested
 from mapsearch.solver.backends.encoding import Cut, Encoding
 from mapsearch.solver.backends.rounds import Raw, RoundsBackend, Session
 from mapsearch.solver.quantise import Rounded, RoundedMax, span, span_of_max
@@ -148,17 +149,35 @@ class _Session(Session):
         with _quiet():
             if self.library == "highs":
                 exact = {"mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9, "random_seed": 1}
-                solver = self.pulp.HiGHS(**common, **exact)
+                self.problem.solve(self.pulp.HiGHS(**common, **exact, **_watched()))
             else:
                 options = ["primalTolerance 1e-9", "integerTolerance 1e-9", "randomSeed 1"]
                 solver = self.pulp.PULP_CBC_CMD(**common, options=options)
-            self.problem.solve(solver)
+                with interruptible():  # a process of its own: nothing here is half done when it ends
+                    self.problem.solve(solver)
+        if requested():
+            return Raw("stopped")
         words = self.pulp.LpStatus[self.problem.status], self.pulp.LpSolution[self.problem.sol_status]
         status = STATUS[words]
         if status in ("infeasible", "stopped"):
             return Raw(status)
         number = _largest(self.chosen)
         return Raw(status, (number, _largest(self.attention[number]), _largest(self.expert[number])))
+
+
+def _watched() -> dict[str, Any]:
+    """PuLP's arguments with which HiGHS looks every now and then whether the user wants to stop."""
+    import highspy
+
+    kinds = highspy.cb.HighsCallbackType
+
+    def look(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
+        into.user_interrupt = requested()
+
+    return {
+        "callbackTuple": (look, None),
+        "callbacksToActivate": [kinds.kCallbackMipInterrupt, kinds.kCallbackSimplexInterrupt],
+    }
 
 
 def _runs(make: Any) -> bool:
