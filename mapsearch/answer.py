@@ -137,6 +137,10 @@ class Provenance(_Record):
     run: str
     topology: str
     profile: str
+    devices: int | None = None
+    """Number of devices that the topology was scaled to, when one was asked for."""
+    overrides: dict[str, list[str]] = {}
+    """What the command line changed in the run, by option: `{"sequence_length": ["4096"], "fix": ["tp=8"]}`."""
     input_sha256: dict[str, str]
     assumptions: list[str]
     """Assumed or fitted values that the numbers rest on."""
@@ -149,10 +153,6 @@ class Answer(_Record):
     schema_: str = Field(default=SCHEMA, alias="schema")
     status: Status
     bound_s: float | None
-    devices: int | None = None
-    """Number of devices that the topology was scaled to, when one was asked for."""
-    overrides: dict[str, list[str]] = {}
-    """What the command line changed in the run, by option: `{"sequence_length": ["4096"], "fix": ["tp=8"]}`."""
     """Proven lower bound of the best step time."""
     gap: float | None
     """(best - bound) / best; 0 when proven."""

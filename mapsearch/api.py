@@ -121,9 +121,9 @@ class _Inputs:
     facts: Facts
     named: list[Named]
     notes: list[str]
-
     devices: int | None
     """The number that the topology was scaled to."""
+
 
 def _read(
     model: str | Model,
@@ -233,11 +233,11 @@ class _Work:
 
     def tell(self, phase: str) -> None:
         """Report the beginning of a phase."""
-        if self.watch is not None and self.found is not None:
         self.watched(Progress(phase))
 
     def watched(self, report: Progress) -> None:
         """Pass on a report of what follows the search, with what the search found."""
+        if self.watch is not None and self.found is not None:
             best = self.found.top[0].step_time_s if self.found.top else None
             self.watch(replace(report, incumbent_s=best, bound_s=self.bound_s(best)))
 
@@ -284,8 +284,8 @@ class _Work:
                 conflicts, relaxations, rejections, notes = explain(self.problem, self.deadline)
             self.notes += notes
             return {"conflicts": conflicts, "relaxations": relaxations, "rejections": rejections}
-        return {}
         self.notes.append("interrupted before it was known why nothing fits")
+        return {}
 
     def status(self, mappings: list[RankedMapping]) -> Status:
         """What is known: see docs/reference/answer.md."""

@@ -126,7 +126,7 @@ def devices_option(function: F) -> F:
 
 
 def constraint_options(function: F) -> F:
-    """--fix, --allow, --at-most, --at-least, --inside."""
+    """--fix, --allow, --at-most, --at-least, --inside, --price."""
     return _stack(
         click.option(
             "--fix", multiple=True, metavar="AXIS=VALUE", help="Fix an axis: tp=8, schedule=1f1b. Repeatable."
@@ -174,12 +174,6 @@ def check_output(output: str | None) -> None:
         raise UsageError("cannot be written (permission)", file=output, field="--output")
 
 
-def read_run(
-    name: str,
-    *,
-    overrides: dict[str, Any],
-    constraints: dict[str, Sequence[str]] | None = None,
-) -> Run:
 def given(run_options: dict[str, Any]) -> dict[str, list[str]]:
     """The options that change a run, as they were written, without those that were left out."""
     written = {name: run_options[name] for name in OVERRIDES if run_options[name] is not None}
@@ -187,6 +181,12 @@ def given(run_options: dict[str, Any]) -> dict[str, list[str]]:
     return {**{name: [str(value)] for name, value in written.items()}, **{k: list(v) for k, v in several.items()}}
 
 
+def read_run(
+    name: str,
+    *,
+    overrides: dict[str, Any],
+    constraints: dict[str, Sequence[str]] | None = None,
+) -> Run:
     """The run by name or path, with the options that override it and the user's constraints merged in.
 
     `overrides` is field: value (None: not given); `constraints` is option name: its values as written. An option
