@@ -47,6 +47,7 @@ _ABOVE = 1.02
 """How far above the datasheet a bandwidth may come out by rounding."""
 _RACKS = ("GB200", "GB300", "Graphics Device")
 """Devices whose high-bandwidth domain spans hosts, so that several hosts do not mean another level."""
+_RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 _BOUNDLESS = 1e30
 
 
@@ -83,6 +84,11 @@ class CollectiveFit:
     pieces: tuple[Piece, ...]
     usable: Piece | None
     notes: tuple[str, ...]
+
+    @property
+    def nodes(self) -> int | None:
+        """Domains that took part."""
+        return self.ranks // self.ranks_per_node if self.ranks and self.ranks_per_node else None
 
     @property
     def best(self) -> Piece:
@@ -215,6 +221,12 @@ def _remarks(fit: CollectiveFit) -> list[str]:
     else:
         notes.append(
             "launch, latency per step and half_bytes all add to alpha; logs of other numbers of ranks tell them apart"
+        )
+    if fit.level == "across" and fit.ranks_per_node and fit.nodes and fit.operation in _RINGS:
+        through = fit.bus_bytes_per_s(best) / fit.ranks_per_node / 1e9
+        notes.append(
+            f"a ring over all ranks would carry {through:.4g} GB/s per device across; the cost model counts "
+            f"{fit.nodes - 1}/{fit.nodes} of the array, the least that {fit.nodes} nodes must exchange"
         )
     if fit.usable is None:
         notes.append(f"no range of three sizes up to the largest is within {TOLERANCE:.0%} of one line")

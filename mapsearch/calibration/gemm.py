@@ -262,9 +262,9 @@ def _refuse_impossible(timings: Sequence[Timing], shares: Floats, peak_flops: fl
     if best > _ABOVE_PEAK:
         middle = float(np.median(shares))
         above = int(np.sum(shares > _ABOVE_PEAK))
-        hint = "give the dense peak of this format with --peak"
+        hint = "give the dense peak of the number format with --peak"
         if middle > 5.0 and middle / 1e3 <= _ABOVE_PEAK:
-            hint = "the times seem to be ms where us is written (or s for ms): 1,000 times longer fits"
+            hint += ", unless times are ms where us is written (or s for ms): 1,000 times longer would fit"
         raise InputError(
             f"{_shape(timings[at])} reaches {timings[at].flops_per_s / 1e12:,.4g} TFLOP/s, {best:,.3g} times the peak "
             f"of {peak_flops / 1e12:,.4g} ({above} of {len(timings)} rows are above it); {hint}",
