@@ -14,8 +14,8 @@ FACTORS = {
 }
 HEADER = (
     "#                                                              out-of-place                       in-place\n"
-    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong"
-    "\n"
+    "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw "
+    "#wrong\n"
     "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)\n"
 )
 OLD_HEADER = HEADER.replace("    root ", "").replace("#wrong", "error")
