@@ -1,6 +1,6 @@
 """The typed, versioned answer of a solve; its JSON is what `--format json` prints.
 
-Contents: SCHEMA, Status, Margin, Binding, RankedMapping, Space, Proof, Conflict, Relaxation, Answer,
+Contents: SCHEMA, Status, Margin, Binding, RankedMapping, Space, Proof, Price, Conflict, Relaxation, Answer,
 CHECK_SCHEMA, CheckReport.
 """
 
@@ -108,6 +108,18 @@ class Proof(_Record):
     detail: str = ""
 
 
+class Price(_Record):
+    """What it would cost to hold an axis inside the high-bandwidth domain: the best mapping that does, searched too."""
+
+    axis: str
+    unit: str
+    """What one high-bandwidth domain is called: `board`."""
+    step_time_s: float | None
+    """Step time of that mapping; None when none is feasible."""
+    price: float | None
+    """By how much it is longer than the best one's, as a share of that; 0 when the best one holds it inside anyway."""
+
+
 class Conflict(_Record):
     """A minimal set of relations that no mapping satisfies together."""
 
@@ -164,6 +176,8 @@ class Answer(_Record):
     relaxations: list[Relaxation] = []
     rejections: dict[str, int] = {}
     """How many mappings (or grid options) each relation alone rejects, when nothing is feasible."""
+    prices: list[Price] = []
+    """One for each axis whose placement the run prices."""
     notes: list[str] = []
     interrupted: bool = False
     """True when the search was stopped by the user; what was found until then is in `mappings`."""

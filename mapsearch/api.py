@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mapsearch import documents
-from mapsearch.answer import Answer, Binding, CheckReport, Proof, RankedMapping, Space, Status
+from mapsearch.answer import Answer, Binding, CheckReport, Price, Proof, RankedMapping, Space, Status
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError
@@ -31,10 +31,11 @@ from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.profiles import load_profile, profile_for
 from mapsearch.inventories.run import Run
 from mapsearch.progress import Progress
+from mapsearch.solver.alternatives import idle_devices_note, prices
 from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.provenance import Named, provenance_of
 from mapsearch.solver.ranking import mapping_of, margins, ranked_mapping
-from mapsearch.solver.search import Search, search
+from mapsearch.solver.search import Candidate, Search, search
 from mapsearch.topologies import fabric_of, load_topology
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.scale import scaled
@@ -303,6 +304,7 @@ class _Work:
         why = self.conflict() if status == "infeasible" else {}
         best = mappings[0].step_time_s if mappings else None
         bound = self.bound_s(best)
+        prices = self.prices()
         notes = [*inputs.notes, *self.notes, *self.remarks(mappings, inputs.facts.fabric)]
         found = self.found
         return Answer(
@@ -318,6 +320,7 @@ class _Work:
             proofs=self.proofs,
             provenance=provenance_of(inputs.named, inputs.devices),
             mappings=mappings,
+            prices=prices,
             notes=notes,
             interrupted=self.interrupted or requested(),
             timings_s=self.timings,
@@ -329,6 +332,33 @@ class _Work:
         if self.found is None or not 0.0 < self.found.bound_s < math.inf:
             return None
         return self.found.bound_s if best is None else min(self.found.bound_s, best)
+
+    def best(self) -> Candidate | None:
+        """The fastest mapping of a search that went through the whole space."""
+        whole = self.found is not None and self.found.complete and not self.interrupted
+        return self.found.top[0] if whole and self.found and self.found.top else None
+
+    def prices(self) -> list[Price]:
+        """What the run's priced placements would cost."""
+        best = self.best()
+        if best is None or "priced" not in self.problem.facts.run.placement.values():
+            return []
+        with self.phase("prices"):
+            self.tell("prices")
+            found, notes = prices(self.problem, best, self.deadline)
+            self.notes += notes
+            return found
+        return []
+
+    def idle(self) -> str:
+        """Why the fastest mapping leaves devices idle; empty when that is not known."""
+        best = self.best()
+        if best is None:
+            return ""
+        with self.phase("all devices"):
+            self.tell("all devices")
+            return idle_devices_note(self.problem, best, self.deadline)
+        return ""
 
     def remarks(self, mappings: list[RankedMapping], fabric: Fabric) -> list[str]:
         """What a reader should know about the search and its first mapping."""

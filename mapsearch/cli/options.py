@@ -137,6 +137,12 @@ def constraint_options(function: F) -> F:
         click.option(
             "--inside", multiple=True, metavar="LEVEL:AXIS", help="Keep groups inside a level: rack:ep. Repeatable."
         ),
+        click.option(
+            "--price",
+            multiple=True,
+            metavar="AXIS",
+            help="Price keeping an axis inside the high-bandwidth domain: ep. Repeatable.",
+        ),
     )(function)
 
 
@@ -186,11 +192,13 @@ def read_run(
     *,
     overrides: dict[str, Any],
     constraints: dict[str, Sequence[str]] | None = None,
+    price: Sequence[str] = (),
 ) -> Run:
     """The run by name or path, with the options that override it and the user's constraints merged in.
 
-    `overrides` is field: value (None: not given); `constraints` is option name: its values as written. An option
-    wins over the same axis in the file. Raises InputError naming the file, or UsageError naming the option.
+    `overrides` is field: value (None: not given); `constraints` is option name: its values as written; `price` is the
+    axes whose placement is priced. An option wins over the same axis in the file.
+    Raises InputError naming the file, or UsageError naming the option.
     """
     from mapsearch.inventories.base import load_inventory
     from mapsearch.inventories.run import Run
@@ -203,6 +211,14 @@ def read_run(
         for text in written:
             merged = _merged(run.constraints.model_dump(exclude={"sources"}), option, text)
             run = _changed(run, f"--{option.replace('_', '-')} {text}", constraints=merged)
+    for written_axis in price:
+        axis = written_axis.strip().lower()
+        if axis not in _NUMBERED[:7]:
+            known = _NUMBERED[:7]
+            raise UsageError(
+                f"{axis!r} is not an axis{near_miss(axis, known)}; accepted: {listed(known)}", field="--price"
+            )
+        run = _changed(run, f"--price {axis}", placement={**run.placement, axis: "priced"})
     return run
 
 

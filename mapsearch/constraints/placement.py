@@ -1,6 +1,6 @@
 """High-bandwidth-domain placement: axes whose groups may not leave one unit of a level.
 
-Contents: relations (from the run's `placement` and the user's `inside`).
+Contents: relations (from the run's `placement` and the user's `inside`), priced.
 """
 
 from __future__ import annotations
@@ -58,17 +58,29 @@ def stays_inside(axis: str, levels: int, fabric: Fabric, origin: str) -> Relatio
     )
 
 
+def _needs_domain(axis: str, rule: str, fabric: Fabric) -> None:
+    if not fabric.domain_levels:
+        what = f"keeps {axis}" if rule == "inside" else f"prices {axis} being"
+        raise InputError(
+            f"placement {what} inside the high-bandwidth domain, but no level of {fabric.name} is marked "
+            "high_bandwidth",
+            field=f"placement.{axis}",
+        )
+
+
+def priced(run: Run, fabric: Fabric) -> list[tuple[str, Relation]]:
+    """Axes whose place inside the high-bandwidth domain is priced, with the rule that a second search obeys."""
+    axes = sorted(axis for axis, rule in run.placement.items() if rule == "priced")
+    return [(axis, stays_inside(axis, fabric.domain_levels, fabric, "placement")) for axis in axes]
+
+
 def relations(run: Run, fabric: Fabric) -> tuple[Relation, ...]:
     """Placement rules of a run on a fabric. Raises InputError for a level the fabric does not have."""
     found = []
     for axis, rule in sorted(run.placement.items()):
+        if rule != "free":
+            _needs_domain(axis, rule, fabric)
         if rule == "inside":
-            if not fabric.domain_levels:
-                raise InputError(
-                    f"placement keeps {axis} inside the high-bandwidth domain, but no level of {fabric.name} is "
-                    "marked high_bandwidth",
-                    field=f"placement.{axis}",
-                )
             found.append(stays_inside(axis, fabric.domain_levels, fabric, "placement"))
     for level, members in run.constraints.inside.items():
         if level not in fabric.level_names:

@@ -165,10 +165,13 @@ class Run(Inventory):
     offload: list[OffloadWords] = Field(default=[0], min_length=1)
     cp_kind: list[CpKindWord] = Field(default=[0, 1, 2], min_length=1)
     dispatcher: list[DispatcherWord] = Field(default=[0], min_length=1)
-    placement: dict[Literal["tp", "cp", "dp", "pp", "etp", "ep", "edp"], Literal["inside", "free"]] = Field(
+    placement: dict[Literal["tp", "cp", "dp", "pp", "etp", "ep", "edp"], Literal["inside", "free", "priced"]] = Field(
         default_factory=dict
     )
-    """Axes whose groups must stay inside the high-bandwidth domain (`inside`), or may leave it (`free`)."""
+    """Axes whose groups must stay inside the high-bandwidth domain (`inside`) or may leave it (`free`).
+
+    `priced`: they may leave it, and the answer says what keeping them inside would cost.
+    """
     constraints: UserConstraints = UserConstraints()
 
     @model_validator(mode="after")

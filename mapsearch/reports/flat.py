@@ -12,7 +12,15 @@ from typing import Any
 
 from mapsearch.answer import Answer, CheckReport, row
 from mapsearch.reports import human
-from mapsearch.reports.tables import binding_text, footer_lines, memory_text, placement_text, sizes_text, solve_lines
+from mapsearch.reports.tables import (
+    binding_text,
+    footer_lines,
+    memory_text,
+    placement_text,
+    price_text,
+    sizes_text,
+    solve_lines,
+)
 
 Record = dict[str, Any]
 
@@ -65,6 +73,7 @@ def _answer_markdown(answer: Answer) -> str:
     body = [f"**{verdict.plain}**", inputs.plain]
     if rows:
         body.append(_table(titles, rows))
+        body.append("\n".join(f"- {price_text(one)}" for one in answer.prices))
     else:
         body += ["\n".join(f"- {s}" for conflict in answer.conflicts for s in conflict.sentences)]
         changes = [

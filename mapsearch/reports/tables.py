@@ -1,6 +1,7 @@
 """The table view of a solve: one screenful, made to fit the width.
 
-Contents: solve_lines, anatomy, footer_lines, memory_text, placement_text, sizes_text, binding_text, proof_text.
+Contents: solve_lines, anatomy, footer_lines, memory_text, placement_text, sizes_text, binding_text, price_text,
+proof_text.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from mapsearch.answer import Answer, Proof, RankedMapping
+from mapsearch.answer import Answer, Price, Proof, RankedMapping
 from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID
 from mapsearch.reports import human
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
@@ -38,6 +39,8 @@ def solve_lines(answer: Answer, *, width: int, verbose: bool = False, footer: bo
     lines = _header(answer, width)
     if answer.mappings:
         lines += [Text(""), *_ranking(answer.mappings, width)]
+    if answer.prices:
+        lines += [Text(""), *(line for one in answer.prices for line in flowed(price_text(one), width=width))]
     if verbose and answer.best:
         lines += anatomy(answer.best, width)
     lines += _why_not(answer, width, verbose)
@@ -188,6 +191,16 @@ def binding_text(mapping: RankedMapping) -> str:
         f"{binding.relation} binds: {binding.lever} unlocks {binding.unlock.replace('->', '→')}, "
         f"step {human.percent(binding.gain)} shorter"
     )
+
+
+def price_text(price: Price) -> str:
+    """The price of an axis inside the high-bandwidth domain: `EP inside one board costs +11.8 %: 150.2 s`."""
+    where = f"{price.axis.upper()} inside one {price.unit}"
+    if price.step_time_s is None or price.price is None:
+        return f"{where}: no mapping is feasible"
+    if price.price == 0.0:
+        return f"{where} costs nothing: the fastest mapping is one of those"
+    return f"{where} costs +{human.percent(price.price)}: {human.seconds(price.step_time_s, 4)}"
 
 
 def anatomy(mapping: RankedMapping, width: int) -> list[Text]:

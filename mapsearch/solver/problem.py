@@ -26,6 +26,8 @@ class Problem:
 
     facts: Facts
     relations: tuple[Relation, ...]
+    all_devices: bool = False
+    """Only mappings that use every device."""
 
     def side(self, side: Side) -> tuple[Relation, ...]:
         """The relations of one side."""
@@ -42,6 +44,8 @@ class Problem:
     @cached_property
     def used(self) -> list[tuple[int, ...]]:
         """Fan-outs to consider, all devices first."""
+        if self.all_devices:
+            return [self.facts.fabric.fan_outs]
         return used_fan_outs(self.facts.fabric.fan_outs)
 
     @cached_property

@@ -70,6 +70,16 @@ def test_options_reach_the_solver(mapsearch, api, run_file):
     }
 
 
+def test_priced_axes_reach_the_run_in_place_of_a_hard_rule(mapsearch, api, run_file):
+    mapsearch("solve", "--price", "ep", "--price", "TP")
+    run = api.calls[0][0][1]
+    assert run.placement == {"tp": "priced", "ep": "priced"}
+
+    result = mapsearch("solve", "--run", run_file, "--price", "exp")
+    assert (result.code, result.out) == (2, "")
+    assert "--price" in result.err and "'exp' is not an axis (did you mean 'ep'?)" in result.err
+
+
 def test_overrides_and_constraints_reach_the_run_and_win_over_its_file(mapsearch, api, run_file):
     mapsearch(
         *("solve", "--run", run_file, "--sequence-length", 8192, "--global-batch", 32, "--precision", "fp8-block"),

@@ -6,8 +6,10 @@ import answers
 import pytest
 from rich.cells import cell_len
 
+from mapsearch.answer import Price
 from mapsearch.progress import Progress
 from mapsearch.reports import human
+from mapsearch.reports.flat import markdown_text
 from mapsearch.reports.layout import flowed, packed, to_ascii
 from mapsearch.reports.tables import solve_lines
 from mapsearch.reports.verdicts import check_lines
@@ -25,6 +27,21 @@ def plain(lines):
 def test_no_line_is_wider_than_the_screen(width, name, verbose):
     text = plain(solve_lines(getattr(answers, name)(), width=width, verbose=verbose))
     assert max(map(cell_len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("step_time_s", "price", "text"),
+    [
+        (150.2, 0.118, "EP inside one board costs +11.8 %: 150.2 s"),
+        (134.3, 0.0, "EP inside one board costs nothing: the fastest mapping is one of those"),
+        (None, None, "EP inside one board: no mapping is feasible"),
+    ],
+)
+def test_a_price_stands_under_the_table_in_a_line(step_time_s, price, text):
+    priced = Price(axis="ep", unit="board", step_time_s=step_time_s, price=price)
+    answer = answers.optimal().model_copy(update={"prices": [priced]})
+    assert text in plain(solve_lines(answer, width=100)).splitlines()
+    assert f"- {text}" in markdown_text(answer).splitlines()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
