@@ -64,6 +64,7 @@ def command(
             named_run,
             overrides={name: run_options[name] for name in options.OVERRIDES},
             constraints={name: run_options[name] for name in options.CONSTRAINTS},
+            price=run_options["price"],
         )
         from mapsearch.api import solve
 
