@@ -3,10 +3,11 @@
 Contents: undominated.
 
 Why it is exact. Two options with equal sizes and equal kind of exchange differ only in rows, and rows enter only the
-communication times (and placement relations, which are applied before). Step time and exposure limits grow with each
-of those times, so a mapping with the dominated row is never better than the same mapping with the dominating one; the
-ranking lists distinct sizes and choices, each with its best placement. All multiplicities that variants put on a time
-(layers, recompute, microbatches) are non-negative factors of the columns compared here.
+communication times (and placement relations, which are applied before). Step time and the exposed share of it grow with
+each of those times, so a mapping with the dominated row is never better than the same mapping with the dominating one;
+the share of a single class does not, so problems that limit one are not pruned. The ranking lists distinct sizes and
+choices, each with its best placement. All multiplicities that variants put on a time (layers, recompute, microbatches)
+are non-negative factors of the columns compared here.
 """
 
 from __future__ import annotations

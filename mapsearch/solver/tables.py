@@ -304,7 +304,8 @@ def tabulate(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], *
     alive = [(s, keep_a, keep_e) for s, (keep_a, keep_e) in zip(sized, fits, strict=True) if len(keep_a) * len(keep_e)]
     if not alive:
         return
-    if prune:
+    # A limit of one class of communication is eased by waiting for another, so there no placement is dominated.
+    if prune and not any(r.name.startswith("exposed_") for r in problem.relations):
         best_a = _union_front(problem, alive, "attention", [keep_a for _, keep_a, _ in alive])
         best_e = _union_front(problem, alive, "expert", [keep_e for _, _, keep_e in alive])
         alive = [(s, np.intersect1d(keep_a, best_a), np.intersect1d(keep_e, best_e)) for s, keep_a, keep_e in alive]
