@@ -18,6 +18,7 @@ from mapsearch.solver.explain.probe import OutOfTime, Probe
 from mapsearch.solver.explain.relax import relaxations
 from mapsearch.solver.explain.states import states_sentence
 from mapsearch.solver.problem import Problem
+from mapsearch.solver.ranking import mapping_of
 
 BLAME = ("physics", "topology", "placement")
 """Origins in the order of blame; frameworks follow, and the user's own constraints come last."""
@@ -126,4 +127,6 @@ def _sentence(probe: Probe, relation: Relation, core: list[Relation]) -> str:
     if best is None:
         return text
     under = "" if len(core) == 1 else " under the other rules named here"
-    return f"{text}; the leanest mapping{under} peaks at {bytes_text(best.peak_bytes)}"
+    offload = mapping_of(best.candidate).model_dump()["offload"]
+    away = "" if offload == "none" else f" with offload {offload}"
+    return f"{text}; the leanest mapping{under} peaks at {bytes_text(best.peak_bytes)}{away}"
