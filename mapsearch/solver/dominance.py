@@ -22,7 +22,6 @@ from mapsearch.solver.options import Ints, Options
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.tables import Group, _axis, attention_view, cell_view, expert_view
 
-
 CHUNK = 64
 """Options compared with all others at a time; bounds the memory of the comparison."""
 
