@@ -36,6 +36,8 @@ _WORDS = {
     "all_to_all": r"all[ _-]?to[ _-]?all", "send_receive": r"send[ _-]?recv",
     "broadcast": r"(?<![a-z])b(?:road)?cast(?![a-z])",
 }  # fmt: skip
+_WORD = re.compile("|".join(_WORDS.values()), re.I)
+_ROW = re.compile(rf"\d\s+\d+\s+(?:{'|'.join(ELEMENT_BYTES)})\s+(?:{'|'.join(_REDOPS)})(?:\s|$)", re.I)
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)?|.)|\x00|\r")
 _LAUNCHER = re.compile(r"\[\d+,\d+\]<std(?:out|err)>:")
 _HEADER = re.compile(r"(?:size|bytes)\s+(?:count|N)\s+type\s+(?:redop|op)\s+(.{1,400})")
@@ -206,24 +208,32 @@ def _opens(line: str, current: Section) -> bool:
         return False
     if "concluded" in line:
         return False
-    if _THREADS.search(line) or _HEADER.search(line) or "test starting" in line:
+    if "test starting" in line or ("nThread" in line and _THREADS.search(line)) or _header(line):
         return True
-    program = _PROGRAM.search(line)
+    program = _program(line)
     if program and current.program and OPERATIONS[program.group(1).lower()] != current.program:
         return True
     return current.concluded and bool(program)
 
 
+def _program(line: str) -> re.Match[str] | None:
+    return _PROGRAM.search(line) if "_perf" in line.lower() else None
+
+
+def _header(line: str) -> re.Match[str] | None:
+    return _HEADER.search(line) if "type" in line else None
+
+
 def _take(line: str, number: int, section: Section) -> None:
     """Take from one line what it says."""
-    if program := _PROGRAM.search(line):
+    if program := _program(line):
         section.program = section.program or OPERATIONS[program.group(1).lower()]
         section.concluded = section.concluded or "concluded" in line
-    if header := _HEADER.search(line):
+    if header := _header(line):
         section.labels = [_label(word) for word in header.group(1).split()]
-    elif threads := _THREADS.search(line):
+    elif "nThread" in line and (threads := _THREADS.search(line)):
         section.processes = (int(threads.group(1)), int(threads.group(2)))
-    elif rank := _RANK.search(line):
+    elif "ank" in line and (rank := _RANK.search(line)):
         member, group, _, host, device, bus, name = rank.groups()
         section.members.append((int(member), int(group or 0), host, int(device), bus.lower(), name.strip()))
     elif line.lstrip(" #").startswith("(B)"):
@@ -233,7 +243,7 @@ def _take(line: str, number: int, section: Section) -> None:
         section.cut_ranks = section.cut_ranks or (bool(section.members) and section.labels is None)
     elif len(section.rows) < _MOST_ROWS and (row := _row(line, number, section)):
         section.rows.append(row)
-    elif not program and len(section.words) < len(_WORDS):
+    elif not program and _WORD.search(line):
         section.words |= named_operations(line)
 
 
@@ -249,6 +259,8 @@ def _label(word: str) -> str:
 
 def _row(line: str, number: int, section: Section) -> Row | None:
     """The row in a line, or None; what is a row but cannot be read is counted in the section."""
+    if not _ROW.search(line):
+        return None
     words = line.split()
     start = next((at for at in range(max(0, len(words) - 3)) if _starts(words, at)), None)
     if start is None or line.lstrip().startswith("#") or (start and words[start - 1].startswith("#")):
