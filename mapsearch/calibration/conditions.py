@@ -114,8 +114,34 @@ def run_of(row: dict[str, Any], model: Model) -> Run:
         framework=framework.get(family, "none"),
         sequence_parallel=bool(row["mapping"].get("sp")) or int(row["mapping"].get("tp") or 1) == 1,
         fused_cross_entropy=_fused_loss(row, features),
+        flash_attention=_flash(row),
+        graphs=_graphs(features),
         micro_batch=[1],
     )
+
+
+UNFUSED_SOURCES = ("sc21", "bigscience", "korthikanti")
+"""Megatron before it called FlashAttention (2021 and 2022)."""
+
+
+def _flash(row: dict[str, Any]) -> bool:
+    return not source_of(row).startswith(UNFUSED_SOURCES)
+
+
+def _graphs(features: dict[str, Any]) -> list[Literal["attention", "router", "all"]]:
+    """What the row says is captured as a CUDA graph."""
+    if str(features.get("cuda_graph_impl")) == "none" or str(features.get("cuda_graph")) == "none":
+        return []
+    words = " ".join(str(features.get(key, "")) for key in ("cuda_graph_scope", "cuda_graph", "cuda_graph_impl"))
+    flags = ("full_cuda_graph", "mcore_cuda_graph", "layer_cuda_graph")
+    found: list[Literal["attention", "router", "all"]] = []
+    if "full_iteration" in words or any(_on(features.get(flag)) for flag in flags):
+        return ["all"]
+    if "attn" in words:
+        found.append("attention")
+    if "moe_router" in words:
+        found.append("router")
+    return found
 
 
 def _fused_loss(row: dict[str, Any], features: dict[str, Any]) -> bool:

@@ -73,19 +73,27 @@ class Fit:
         return applied(base, self.logs(device, generation))
 
 
+EPOCHS = (
+    ("megatron-2021", ("2021",)),
+    ("megatron-2022", ("2022", "megatron-lm fork")),
+    ("megatron-2024", ("23.", "24.", "25.02", "25.01", "2023", "r0.8", "folding")),
+    ("megatron-2025", ("25.", "r0.1", "r0.2")),
+)
+"""Epochs of Megatron-family software by words of the release or source; everything later is of 2026."""
+
+
 def generation_of(case: Case) -> str:
-    """The software generation whose habits a row shows: framework family and its epoch."""
+    """The software generation whose habits a row shows: framework family and, for Megatron, its epoch."""
     groups = case.groups
-    source = groups.source.split("_")[0]
-    if groups.family != "megatron":
-        return groups.family if groups.family != "fsdp" else f"fsdp-{source}"
-    old = {
-        "sc21": "megatron-2021",
-        "korthikanti": "megatron-2022",
-        "zero": "megatron-fork",
-        "vocabulary": "megatron-fork",
-    }
-    return old.get(source, "megatron")
+    if groups.family == "fsdp":
+        return f"fsdp-{groups.source.split('_')[0]}"
+    if groups.family not in ("megatron", "megatron-deepspeed"):
+        return groups.family
+    words = f"{groups.framework} {groups.source}".lower()
+    for name, signs in EPOCHS:
+        if any(sign in words for sign in signs):
+            return name
+    return "megatron-2026"
 
 
 def observations(cases: Iterable[Case]) -> list[Observation]:
@@ -196,7 +204,7 @@ def solved(rows: list[Observation], table: Floats, start: Floats, layout: _Layou
         for block in layout.blocks(row):
             design[index, block : block + len(PARAMETERS)] += slopes[index]
     here = residuals.copy()
-    values = start.copy()
+    values: Floats = start.copy()
     priors = layout.priors()
     for _ in range(12):
         robust = weights * np.minimum(1.0, HUBER * NOISE / np.maximum(np.abs(here), 1e-12)) / NOISE**2
@@ -204,7 +212,7 @@ def solved(rows: list[Observation], table: Floats, start: Floats, layout: _Layou
         right = design.T @ (robust * (design @ start - residuals))
         values = np.linalg.solve(normal, right)
         here = residuals + design @ (values - start)
-    return np.asarray(np.clip(values, start - 0.5, start + 0.5))
+    return np.asarray(np.clip(values, start - 0.5, start + 0.5), dtype=np.float64)
 
 
 def fit(
@@ -218,7 +226,7 @@ def fit(
     """Fit all parameters; also the residuals and slopes at the end, shape (rows, 1 + parameters)."""
     layout = layout_of(rows)
     weight = np.ones(len(rows)) if weights is None else weights
-    fitted = start or Fit(np.zeros(len(PARAMETERS)))
+    fitted = start or Fit(np.zeros(len(PARAMETERS), dtype=np.float64))
     for _ in range(rounds):
         table = evaluated(rows, _logs(fitted), slopes=True, processes=processes)
         fitted = layout.unpacked(solved(rows, table, layout.packed(fitted), layout, weight))

@@ -62,6 +62,17 @@ PARAMETERS: tuple[Parameter, ...] = (
     ),
     Parameter("memory", ("memory_bandwidth",), spread=0.2, own_spread=0.1, meaning="elementwise kernels"),
     Parameter("launch", ("kernel_launch",), most=1e-3, spread=1.0, own_spread=0.5, meaning="gap between kernels"),
+    Parameter("host", ("host_launch",), most=1e-3, spread=0.7, own_spread=0.3, meaning="host time per kernel"),
+    Parameter("moe_kernels", ("moe_kernels",), most=1e4, spread=0.7, own_spread=0.2, meaning="kernels of a MoE half"),
+    Parameter(
+        "head",
+        ("attention_forward.half_columns", "attention_backward.half_columns"),
+        most=1e4,
+        start=16.0,
+        spread=0.7,
+        own_spread=0.2,
+        meaning="head width at half rate",
+    ),
     Parameter(
         "inside",
         (

@@ -146,6 +146,27 @@ def _core_s(work: Floats, cp: Num, curve: Saturation, model: Model, run: Run, fa
     return work / (peak * saturated(curve, run.sequence_length / _floats(cp), model.qk_dim))
 
 
+def _executed(run: Run) -> float:
+    """Executed over model FLOP of an attention forward: unfused kernels compute the masked half as well."""
+    return 1.0 if run.flash_attention else 2.0
+
+
+SCORE_PASSES_FORWARD = 6.0
+"""Unfused attention, forward: write scores, read and write the softmax, read and write dropout, read for values."""
+SCORE_PASSES_BACKWARD = 8.0
+"""Backward: read probabilities and write their gradient, dropout and softmax each read and write, two products read."""
+
+
+def _unfused_s(
+    passes: float, tp: Num, cp: Num, micro_batch: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
+    """HBM passes of the score matrix, 16 bits, where attention is not fused; 0 under FlashAttention. Unit: s."""
+    if run.flash_attention:
+        return np.zeros(np.broadcast(tp, cp, micro_batch).shape)
+    scores = _floats(micro_batch) * model.heads / tp * float(run.sequence_length) ** 2 / cp
+    return memory_pass_s(passes * ELEMENT_BYTES * scores, fabric=fabric, profile=profile)
+
+
 @quantity(unit="s", source="F3.2")
 def attention_core_s(
     tp: Num, cp: Num, micro_batch: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
@@ -154,8 +175,10 @@ def attention_core_s(
 
     n_q (d_qk + d_v) s FLOP per token when causal, over TP*CP. Axes: tp, cp, micro_batch. Unit: s. Source: F3.2.
     """
-    work = attention_core_work(tp, cp, micro_batch, model=model, run=run)
-    return _core_s(work, cp, profile.attention_forward, model, run, fabric)
+    work = _executed(run) * attention_core_work(tp, cp, micro_batch, model=model, run=run)
+    facts = {"model": model, "run": run, "fabric": fabric, "profile": profile}
+    scores = _unfused_s(SCORE_PASSES_FORWARD, tp, cp, micro_batch, **facts)  # type: ignore[arg-type]
+    return _core_s(work, cp, profile.attention_forward, model, run, fabric) + scores
 
 
 @quantity(unit="s", source="F3.2")
@@ -166,8 +189,11 @@ def attention_core_backward_s(
 
     Axes: tp, cp, micro_batch. Unit: s. Source: F3.2.
     """
-    work = BACKWARD_FLOPS * attention_core_work(tp, cp, micro_batch, model=model, run=run)
-    return _core_s(work, cp, profile.attention_backward, model, run, fabric)
+    factor = BACKWARD_FLOPS if run.flash_attention else 2.0 * _executed(run)
+    work = factor * attention_core_work(tp, cp, micro_batch, model=model, run=run)
+    facts = {"model": model, "run": run, "fabric": fabric, "profile": profile}
+    scores = _unfused_s(SCORE_PASSES_BACKWARD, tp, cp, micro_batch, **facts)  # type: ignore[arg-type]
+    return _core_s(work, cp, profile.attention_backward, model, run, fabric) + scores
 
 
 @quantity(unit="s", source="F3.3")

@@ -35,7 +35,7 @@ from mapsearch.costs.recompute import (
     norm_again_s,
     only,
 )
-from mapsearch.costs.step import Part, Side, spread
+from mapsearch.costs.step import Part, Side, lean_sum, spread
 from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts
 from mapsearch.quantity import Num, maximum
 
@@ -80,15 +80,46 @@ def attention_times(view: AttentionView) -> Side:
     """The seconds of `attention_side`, without its bytes."""
     cell, facts = view.cell, _timed(view.facts)
     kept = attention_kept(view, cell.recompute)
+    parts = [*_attention_compute(view, facts), *_attention_communication(view, facts)]
     return Side(
-        parts=[
-            *_attention_compute(view, facts),
-            *_attention_communication(view, facts),
-            *_activation_transfer(cell, kept),
-        ],
+        parts=[*parts, *_host_bound(view.facts, parts, _attention_kernels(view)), *_activation_transfer(cell, kept)],
         once=_attention_once(view, facts),
         under_compute={"dp": _zero3_attention(view)} if _streams(cell) else {},
     )
+
+
+def _attention_kernels(view: AttentionView) -> list[Num]:
+    """Kernels of one microbatch's forward on each kind of stage that the host launches for the attention grid."""
+    half = 0.5 * view.facts.profile.kernels_per_layer
+    captured = {"attention", "all"} & set(view.facts.run.graphs)
+    dense = 0.0 if "all" in view.facts.run.graphs else half
+    return [(k.dense + k.moe) * (0.0 if captured else half) + k.dense * dense for k in view.cell.kinds]
+
+
+def _expert_kernels(view: ExpertView) -> list[Num]:
+    """Kernels of one microbatch's forward on each kind of stage that the host launches for the MoE halves."""
+    graphs = view.facts.run.graphs
+    # A captured router and preprocessing take their kernels, about half of the MoE half's, off the host.
+    share = 0.0 if "all" in graphs else 0.5 if "router" in graphs else 1.0
+    return [k.moe * share * view.facts.profile.moe_kernels for k in view.cell.kinds]
+
+
+def _host_bound(facts: Facts, parts: list[Part], kernels: list[Num]) -> list[Part]:
+    """Time that a stage waits for the host: launching its kernels less running them, where that is longer.
+
+    The queue lets the host run ahead within a microbatch, so whole stages are compared; backward launches twice as
+    many kernels as forward. Source: F2.2 (CPU wall).
+    """
+    each = facts.profile.host_launch
+    if not np.any(np.asarray(each)) or not np.any(np.asarray(kernels, dtype=float)):
+        return []
+    forward, backward = [], []
+    for kind, count in enumerate(kernels):
+        running = lean_sum([part.forward[kind] for part in parts])
+        returning = lean_sum([v for part in parts for v in (part.input_grad[kind], part.weight_grad[kind])])
+        forward.append(maximum(count * each - running, 0.0))
+        backward.append(maximum(2.0 * count * each - returning, 0.0))
+    return [Part("host", forward, backward, [0.0 * value for value in forward])]
 
 
 def _streams(cell: CellView) -> bool:
@@ -275,7 +306,7 @@ def expert_times(view: ExpertView) -> Side:
         under_compute["dp"] = _zero3_expert(view, facts)
     kept = routed_kept(view, cell.recompute)
     return Side(
-        parts=[*parts, *_activation_transfer(cell, kept)],
+        parts=[*parts, *_host_bound(view.facts, parts, _expert_kernels(view)), *_activation_transfer(cell, kept)],
         once=_expert_once(view, facts),
         under_compute=under_compute,
         under_shared=under_shared,

@@ -57,7 +57,9 @@ class StageSum:
     ramp_input_grad: Num = 0.0
     ramp_weight_grad: Num = 0.0
     load: Num = 0.0
-    """Communication that runs under compute: exposed only where it exceeds it."""
+    """Communication that another microbatch's compute hides: exposed where it exceeds it, and in the ramps."""
+    stream: Num = 0.0
+    """Parameters and gradients that move under the same microbatch's compute: exposed where they exceed it."""
     shared_load: Num = 0.0
     """Communication that runs under the shared expert only."""
     shared_window: Num = 0.0
@@ -128,7 +130,10 @@ def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> l
     for kind in range(len(cell.kinds)):
         counted = [part for part in side.parts if not part.communicates or part.name in classes]
         compute = [part for part in side.parts if not part.communicates]
-        load = lean_sum([v[kind] for c, v in side.under_compute.items() if c in classes])
+        load, stream = (
+            side.under_compute[name][kind] if name in side.under_compute and name in classes else 0.0
+            for name in ("ep", "dp")
+        )
         shared = side.under_shared[kind] if side.under_shared is not None and "ep" in classes else 0.0
         forward = lean_sum([part.forward[kind] for part in compute])
         backward = lean_sum([v for part in compute for v in (part.input_grad[kind], part.weight_grad[kind])])
@@ -142,6 +147,7 @@ def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> l
                 ramp_input_grad=lean_sum([*(part.input_grad[kind] for part in counted), load, shared]),
                 ramp_weight_grad=lean_sum([part.weight_grad[kind] for part in counted]),
                 load=load * (1.0 / gamma),
+                stream=stream * (1.0 / gamma),
                 shared_load=shared * (1.0 / gamma),
                 shared_window=_shared_window(side, kind) if overlap.shared_expert else 0.0,
                 window=forward + backward,
@@ -213,24 +219,28 @@ def stage_time_s(stage: StageSum, constants: Timing) -> Num:
     """
     time = stage.steady
     if constants.coupled:
-        time = time + positive_part(stage.load - stage.window)
+        time = time + positive_part(stage.load + stage.stream - stage.window)
     if constants.shared_coupled:
         time = time + positive_part(stage.shared_load - stage.shared_window)
     return time
 
 
 def stage_ramp_s(stage: StageSum, constants: Timing) -> Num:
-    """One microbatch of one kind of stage as the ramps weigh it: c_F F + c_B B + c_W W.
+    """One microbatch of one kind of stage as the ramps weigh it: c_F F + c_B B + c_W W, and exposed streams.
 
-    Unit: s. Source: FORMULAS 3.5.
+    Unit: s. Source: FORMULAS 3.5. Streams hide behind their own microbatch, so also while the pipeline fills.
     """
     c_forward, c_input, c_weight = constants.ramp_weights
-    return stage.ramp_forward * c_forward + stage.ramp_input_grad * c_input + stage.ramp_weight_grad * c_weight
+    ramp = stage.ramp_forward * c_forward + stage.ramp_input_grad * c_input + stage.ramp_weight_grad * c_weight
+    if constants.coupled:
+        ramp = ramp + positive_part(stage.stream - stage.window)
+    return ramp
 
 
 def weighed(stage: StageSum, constants: Timing) -> StageSum:
-    """The same sums with the ramp's parts weighed into one: every schedule counts forward once (c_F = 1)."""
-    ramp = stage_ramp_s(stage, constants)
+    """One side's sums with the ramp's parts weighed into one: every schedule counts forward once (c_F = 1)."""
+    alone = replace(constants, coupled=False)
+    ramp = stage_ramp_s(stage, alone)
     return replace(stage, ramp_forward=ramp, ramp_input_grad=0.0, ramp_weight_grad=0.0)
 
 

@@ -63,6 +63,10 @@ class Profile(Inventory):
     kernel_launch: Seconds = 0.0
     """Host time per kernel that is not hidden."""
     kernels_per_layer: float = Field(default=0.0, ge=0.0)
+    host_launch: Seconds = 0.0
+    """Host time to launch one kernel; a stage is never faster than the host can feed it. 0: compiled ahead."""
+    moe_kernels: float = Field(default=0.0, ge=0.0)
+    """Kernels of the MoE half of a layer, forward, dispatch and combine included."""
     fp8_quantise_passes: float = Field(default=0.0, ge=0.0)
     """HBM passes over a GEMM's inputs to quantise them."""
     all_reduce: CollectiveEfficiency
