@@ -101,7 +101,8 @@ class Proof(_Record):
     backend: str
     status: Literal["proven", "not proven", "disagrees"]
     kind: str
-    """`exhaustion`, `all cells`, or `cells under the cutoff` (leans on the decomposition's bounds)."""
+    """`exhaustion`, `all cells`, `cells under the cutoff` (leans on the decomposition's bounds), or `memory floor of
+    every cell` (nothing fits by the bounds alone; the backend is then `bounds`)."""
     bound_s: float | None = None
     seconds: float = Field(default=0.0, exclude=True)
     """Wall time; left out of the JSON so that equal inputs give equal bytes."""
