@@ -1,6 +1,6 @@
 """The options of a search: how each axis may be cut over the levels of the fabric.
 
-Contents: divisors, used_fan_outs, pipeline_rows, Options, attention_options, expert_options.
+Contents: divisors, used_fan_outs, pipeline_rows, Options, attention_options, expert_options, option_counts.
 
 A grid's rows multiply, level by level, to what the pipeline leaves of the fan-out (F6: parallelism matrices).
 """
@@ -100,3 +100,12 @@ def expert_options(rest: tuple[int, ...], dispatchers: tuple[int, ...], moe: boo
         ones = np.ones((1, len(rest)), dtype=np.int64)
         return Options((ones, ones, np.array([rest], dtype=np.int64)), np.array(dispatchers[:1], dtype=np.int64))
     return _options(rest, dispatchers, moves=(0, 1))
+
+
+def option_counts(rest: tuple[int, ...], cp_kinds: int, dispatchers: int, moe: bool) -> tuple[int, int, int]:
+    """How many attention options, expert options and DP sizes there are, without listing them."""
+    cuts = math.prod(len(triples(size)) for size in rest)
+    without_cp = math.prod(len(divisors(size)) for size in rest)
+    sizes = {math.prod(cut) for cut in itertools.product(*map(divisors, rest))}
+    attention = cuts + (cp_kinds - 1) * (cuts - without_cp)
+    return attention, cuts + (dispatchers - 1) * (cuts - 1) if moe else 1, len(sizes)

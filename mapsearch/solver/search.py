@@ -21,16 +21,16 @@ from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
 from mapsearch.solver.bounds import Slice, compute_floor_s, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
-from mapsearch.solver.options import pipeline_rows
+from mapsearch.solver.options import option_counts, pipeline_rows
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.tables import Tables, grids, groups_at, tabulate
+from mapsearch.solver.tables import Tables, groups_at, tabulate
 
 Key = tuple[int, ...]
 Report = Callable[[Progress], None]
 LOOK_AHEAD = 1.02
 """Cells are bounded up to this share of HBM, so that what slightly more memory unlocks is known afterwards."""
-EARLY_STEPS = 3
-"""Steps of the search after each row of tables."""
+EARLY_STEPS = 10
+"""Steps of the search after each row of tables: with fewer the first mappings come late, more find no better ones."""
 REPORTED = 16
 """Steps between two reports."""
 BLOCK = 32
@@ -115,9 +115,13 @@ class Search:
 
 
 def rows_of(problem: Problem) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Used fan-outs and pipeline rows of a problem, in a fixed order."""
+    """Used fan-outs and pipeline rows of a problem, in a fixed order.
+
+    Most devices first, then pipelines that run along one level: good mappings are often there, and early ones help.
+    """
     layers = problem.facts.model.layers
-    return [(used, row) for used in problem.used for row in pipeline_rows(used, layers)]
+    rows = [(used, row) for used in problem.used for row in pipeline_rows(used, layers)]
+    return sorted(rows, key=lambda r: (-math.prod(r[0]), sum(cut > 1 for cut in r[1]) > 1, math.prod(r[1])))
 
 
 def key_of(tables: Tables, index: Index, attention: int, expert: int) -> Key:
@@ -145,12 +149,13 @@ def count_space(problem: Problem, used: tuple[int, ...], row: tuple[int, ...]) -
     groups = groups_at(problem, used, row)
     if not groups:
         return 0, 0, 0
-    attention, expert = grids(problem, groups[0])
+    kinds, dispatchers = (len(problem.candidates[name]) for name in ("cp_kind", "dispatcher"))
+    moe = problem.facts.model.moe is not None
+    attention, expert, sizes = option_counts(groups[0].rest, kinds, dispatchers, moe)
     names = ("micro_batch", "recompute", "zero", "offload")
     variants = math.prod(len(problem.candidates[name]) for name in names)
     variants *= sum(len(group.pipelines) for group in groups)
-    cells = variants * len(np.unique(attention.sizes[2]))
-    return len(attention) * len(expert) * variants, cells, len(attention) + len(expert)
+    return attention * expert * variants, variants * sizes, attention + expert
 
 
 @dataclass

@@ -20,7 +20,6 @@ from mapsearch.solver.problem import Problem
 from mapsearch.solver.search import Candidate, Key, key_of, rows_of
 from mapsearch.solver.tables import Tables, tabulate
 
-
 T = TypeVar("T")
 POLL_S = 0.1
 
