@@ -9,7 +9,17 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
 from mapsearch import documents
 from mapsearch.errors import InputError, listed, near_miss
@@ -28,6 +38,15 @@ class Record(BaseModel):
 
     sources: dict[str, str] = Field(default_factory=dict)
     """Where each number came from, by field name: measured, datasheet, assumed, fitted, or a citation."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """The usual schema, in which every field may also be written with its source."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, plain in schema.get("properties", {}).items():
+            if name != "sources":
+                schema["properties"][name] = _with_source(plain)
+        return schema
 
     @model_validator(mode="before")
     @classmethod
@@ -58,6 +77,20 @@ class Record(BaseModel):
         if any(isinstance(word, bool) for word in words) and "bool" not in annotation and "Any" not in annotation:
             raise ValueError(f"holds {value!r} (yes, no, on, off, true or false), which is not a value of it")
         return value
+
+
+def _with_source(plain: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field as it stands, or as `{value: ..., source: ..., note: ...}`."""
+    about: dict[str, Any] = {key: plain[key] for key in ("title", "description", "default") if key in plain}
+    bare: dict[str, Any] = {key: value for key, value in plain.items() if key not in about}
+    words = {key: {"type": "string"} for key in ("source", "note")}
+    tagged = {
+        "type": "object",
+        "properties": {"value": bare, **words},
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    return {**about, "anyOf": [bare, tagged]}
 
 
 class Inventory(Record):
