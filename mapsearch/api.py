@@ -245,18 +245,19 @@ class _Work:
     def bindings(self) -> list[tuple[Binding | None, str]]:
         """What binds each mapping, and what to relax."""
         explain = _optional("mapsearch.solver.explain.binding", "bindings")
-        nothing: list[tuple[Binding | None, str]] = [(None, "")] * len(self.found.top if self.found else [])
-        if explain is None or self.interrupted or not nothing:
-            return nothing
+        count = len(self.found.top if self.found else [])
+        unknown: list[tuple[Binding | None, str]] = [(None, "what binds was not looked for")] * count
+        if explain is None or self.interrupted or not unknown:
+            return unknown
         if self.late():
             self.notes.append("the time limit left no time to find what binds")
-            return nothing
+            return unknown
         with self.phase("bindings"):
             self.tell("bindings")
             with interruptible():
                 return list(explain(self.problem, self.found, self.deadline))
         self.notes.append("interrupted before it was known what binds")
-        return nothing
+        return unknown
 
     def ranked(self) -> list[RankedMapping]:
         """The found mappings, estimated and explained."""

@@ -52,6 +52,7 @@ def command(
         run or solved_for.get("run") or options.DEFAULT_RUN,
         overrides={name: changed(name, run_options[name], before) for name in options.OVERRIDES},
         constraints={name: before.get(name, []) for name in options.CONSTRAINTS},
+        price=before.get("price", []),
     )
     from mapsearch.api import check
 

@@ -66,9 +66,9 @@ def command(
             constraints={name: run_options[name] for name in options.CONSTRAINTS},
             price=run_options["price"],
         )
-        from mapsearch.api import solve
-
         with watching(quiet=quiet) as progress:
+            from mapsearch.api import solve  # numpy and pydantic come with it: the bar is there first
+
             answer = solve(
                 model or options.DEFAULT_MODEL,
                 chosen,

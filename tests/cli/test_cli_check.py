@@ -83,3 +83,32 @@ def test_formats(mapsearch, api, run_file, mapping_file):
     rows = list(csv.DictReader(io.StringIO(shown("csv"))))
     assert [row["relation"] for row in rows] == [margin.relation for margin in answers.margins()]
     assert "| hbm | holds | 74.1 GB | 81.6 GB | 7.50 GB | physics |" in shown("md")
+
+
+def solved_with(tmp_path, **changes):
+    path = tmp_path / "answer.json"
+    about = answers.PROVENANCE.model_copy(update=changes)
+    path.write_text(answers.optimal().model_copy(update={"provenance": about}).to_json())
+    return path
+
+
+OVERRIDES = {"sequence_length": ["4096"], "framework": ["none"], "fix": ["tp=8"], "inside": ["rack:ep"]}
+
+
+def test_an_answer_is_judged_with_the_options_it_was_solved_with(mapsearch, api, tmp_path):
+    mapsearch("check", solved_with(tmp_path, overrides=OVERRIDES, devices=2048))
+    run, options = api.calls[0][1]["run"], api.calls[0][1]
+    assert (run.sequence_length, run.framework, options["devices"]) == (4096, "none", 2048)
+    assert str(run.constraints.fix["tp"]) == "8"
+    assert run.constraints.inside == {"rack": ["ep"]}
+
+
+def test_options_of_the_check_win_over_those_of_the_answer(mapsearch, api, run_file, tmp_path):
+    path = solved_with(tmp_path, overrides=OVERRIDES, devices=2048)
+    mapsearch("check", path, "--sequence-length", 8192, "--devices", 1024)
+    run = api.calls[0][1]["run"]
+    assert (run.sequence_length, run.framework, api.calls[0][1]["devices"]) == (8192, "none", 1024)
+    mapsearch("check", path, "--run", run_file, "--topology", "asic-64")
+    run, options = api.calls[1][1]["run"], api.calls[1][1]
+    assert (run.name, run.framework, run.constraints.inside) == ("small", "megatron", {"board": ["tp"]})
+    assert (options["devices"], options["profile"]) == (None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -126,3 +127,17 @@ def test_names_complete_without_running_a_command():
     assert [item.value for item in complete.get_completions([], "so")] == ["solve"]
     assert "moe-5t" in [item.value for item in complete.get_completions(["solve", "--model"], "moe")]
     assert "--require-proof" in [item.value for item in complete.get_completions(["solve"], "--req")]
+
+
+def test_bash_completes_in_a_process_of_its_own():
+    program = "import sys; from mapsearch.cli.main import main; sys.exit(main([]))"
+
+    def completed(words):
+        about = {"_MAPSEARCH_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, **about}, capture_output=True, text=True, check=True
+        )
+        return done.stdout.split()
+
+    assert completed("mapsearch so") == ["plain,solve"]
+    assert "plain,asic-64" in completed("mapsearch solve --topology asic")

@@ -95,15 +95,21 @@ def test_overrides_and_constraints_reach_the_run_and_win_over_its_file(mapsearch
     assert user.inside == {"board": ["tp"], "rack": ["ep", "etp", "cp"]}
 
 
+def named(answer, run_file):
+    """The answer with the run as the command line named it."""
+    about = answer.provenance.model_copy(update={"run": str(run_file)})
+    return answer.model_copy(update={"provenance": about})
+
+
 def test_json_is_the_versioned_answer(mapsearch, api, run_file):
     result = mapsearch("solve", "--run", run_file, "--format", "json")
     assert json.loads(result.out)["schema"] == "mapsearch.answer/1"
-    assert result.out == api.answer.to_json()
+    assert result.out == named(api.answer, run_file).to_json()
 
 
 def test_yaml_holds_the_same_as_json(mapsearch, api, run_file):
     text = mapsearch("solve", "--run", run_file, "--format", "yaml").out
-    assert yaml.safe_load(text) == json.loads(api.answer.to_json())
+    assert yaml.safe_load(text) == json.loads(named(api.answer, run_file).to_json())
 
 
 def test_csv_has_a_row_per_mapping_in_si_units(mapsearch, api, run_file):
@@ -143,3 +149,29 @@ def test_help_names_every_precision_and_framework(mapsearch):
     text = " ".join(mapsearch("solve", "--help").out.split())
     for field in ("precision", "framework"):
         assert all(word in text for word in get_args(Run.model_fields[field].annotation))
+
+
+def test_the_answer_keeps_the_options_that_changed_the_run(mapsearch, api, run_file):
+    options = ("--sequence-length", 8192, "--fix", "tp=8", "--fix", "pp=2", "--inside", "rack:ep")
+    about = json.loads(mapsearch("solve", "--run", run_file, *options, "-f", "json").out)["provenance"]
+    assert about["run"] == str(run_file)
+    assert about["overrides"] == {"sequence_length": ["8192"], "fix": ["tp=8", "pp=2"], "inside": ["rack:ep"]}
+
+
+def test_csv_of_what_does_not_fit_lists_the_changes_that_help(mapsearch, api, run_file):
+    api.answer = answers.infeasible()
+    result = mapsearch("solve", "--run", run_file, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.out)))
+    assert result.code == 3
+    assert [row["lever"] for row in rows] == [one.lever for one in api.answer.relaxations]
+    api.answer = answers.unknown()
+    assert mapsearch("solve", "--run", run_file, "--format", "csv").out == ""
+
+
+@pytest.mark.parametrize("name", ["", "missing/a.json", "file/a.json"])
+def test_a_path_that_cannot_be_written_is_refused_before_the_search(mapsearch, api, run_file, tmp_path, name):
+    (tmp_path / "file").write_text("")
+    result = mapsearch("solve", "--run", run_file, "-o", tmp_path / name)
+    assert (result.code, result.out, api.calls) == (2, "", [])
+    assert len(result.err.splitlines()) == 1
+    assert "--output" in result.err
