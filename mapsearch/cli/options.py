@@ -6,6 +6,7 @@ devices_option, output_options, given, read_run, output_format, check_output.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -172,12 +173,27 @@ def check_output(output: str | None) -> None:
     if output is None:
         return
     path = Path(output)
-    if path.is_dir():
-        raise UsageError("is a directory; name a file in it", file=output, field="--output")
-    if not path.parent.is_dir():
-        raise UsageError(f"the folder {str(path.parent)!r} does not exist", file=output, field="--output")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UsageError("cannot be written (permission)", file=output, field="--output")
+    try:
+        if path.is_dir():
+            raise UsageError("is a directory; name a file in it", file=output, field="--output")
+        if not path.parent.is_dir():
+            raise UsageError(f"the folder {str(path.parent)!r} does not exist", file=output, field="--output")
+        _try_to_write(path)
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise UsageError(f"cannot be written: {reason}", file=output, field="--output") from None
+
+
+def _try_to_write(path: Path) -> None:
+    """Open the file for writing and leave it as it is; a pipe or a device is only asked. Raises OSError."""
+    there = path.exists()
+    if there and not path.is_file():
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return
+    path.open("ab").close()
+    if not there:
+        path.unlink()
 
 
 def given(run_options: dict[str, Any]) -> dict[str, list[str]]:

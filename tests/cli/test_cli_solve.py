@@ -168,7 +168,7 @@ def test_csv_of_what_does_not_fit_lists_the_changes_that_help(mapsearch, api, ru
     assert mapsearch("solve", "--run", run_file, "--format", "csv").out == ""
 
 
-@pytest.mark.parametrize("name", ["", "missing/a.json", "file/a.json"])
+@pytest.mark.parametrize("name", ["", "missing/a.json", "file/a.json", "a" * 300])
 def test_a_path_that_cannot_be_written_is_refused_before_the_search(mapsearch, api, run_file, tmp_path, name):
     (tmp_path / "file").write_text("")
     result = mapsearch("solve", "--run", run_file, "-o", tmp_path / name)
