@@ -1,8 +1,8 @@
 """Fit of profile parameters to measured steps: few numbers, shared by all rows, held towards their datasheet values.
 
-Contents: Observation, Fit, fit, held_out, generation_of.
+Contents: Observation, Fit, epoch_of, observations, predicted, evaluated, fit, held_out.
 
-The logarithm of each parameter is a sum: what all rows share, what a device adds, what a software generation adds.
+The logarithm of each parameter is a sum: what all rows share, and what device, framework family and software year add.
 Each part is held towards 0 by its prior, so a device with few rows keeps the common value. Residuals are
 log(predicted / measured) with a robust (Huber) weight. Left-out groups are predicted from a fit without them.
 """
@@ -45,7 +45,8 @@ class Observation:
 
     case: Case
     device: str
-    generation: str
+    family: str
+    epoch: str
     profile: Profile
     points: tuple[Point, ...]
 
@@ -55,45 +56,60 @@ class Observation:
         return float(self.case.measured.step_time_s or np.nan)
 
 
+BLOCKS = ("device", "family", "epoch")
+"""What adds to the shared parameters: the device, the framework family, the year of the software."""
+
+
 @dataclass
 class Fit:
-    """Fitted logarithms: one vector for all, one per device, one per software generation."""
+    """Fitted logarithms: one vector for all, and one per device, framework family and software epoch."""
 
     shared: Floats
-    devices: dict[str, Floats] = field(default_factory=dict)
-    generations: dict[str, Floats] = field(default_factory=dict)
+    own: dict[str, dict[str, Floats]] = field(default_factory=dict)
+    """Block: {name: vector}."""
 
-    def logs(self, device: str, generation: str) -> Floats:
-        """The sum for one device under one software generation; unknown ones add nothing."""
-        nothing = np.zeros(len(PARAMETERS))
-        return self.shared + self.devices.get(device, nothing) + self.generations.get(generation, nothing)
+    def logs(self, **names: str) -> Floats:
+        """The sum for one device, family and epoch; unknown ones add nothing."""
+        total = self.shared
+        for block, name in names.items():
+            found = self.own.get(block, {}).get(name)
+            total = total if found is None else total + found
+        return total
 
-    def profile(self, base: Profile, device: str, generation: str) -> Profile:
+    def profile(self, base: Profile, **names: str) -> Profile:
         """The built-in profile with the fitted factors."""
-        return applied(base, self.logs(device, generation))
+        return applied(base, self.logs(**names))
 
 
-EPOCHS = (
-    ("megatron-2021", ("2021",)),
-    ("megatron-2022", ("2022", "megatron-lm fork")),
-    ("megatron-2024", ("23.", "24.", "25.02", "25.01", "2023", "r0.8", "folding")),
-    ("megatron-2025", ("25.", "r0.1", "r0.2")),
+EPOCHS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("2021", ("sc21",)),
+    ("2022", ("bigscience", "korthikanti")),
+    ("2023", ("llm_foundry", "megascale_2402", "zero_bubble", "23.")),
+    (
+        "2024",
+        (
+            "24.",
+            "internevo",
+            "fms_",
+            "moe_parallel_folding",
+            "r0.8",
+            "torchtitan",
+            "llama3_herd",
+            "ascend",
+            "vocabulary",
+            "maxtext_tpu_v5",
+            "model_reports",
+        ),
+    ),
+    ("2025", ("25.0", "r0.1", "r0.2", "modelzoo", "simumax", "megascale_moe", "kempner", "nemo_automodel", "tpu_v5p")),
 )
-"""Epochs of Megatron-family software by words of the release or source; everything later is of 2026."""
+"""Years of software by words of the source or release; what matches none is of 2026."""
 
 
-def generation_of(case: Case) -> str:
-    """The software generation whose habits a row shows: framework family and, for Megatron, its epoch."""
-    groups = case.groups
-    if groups.family == "fsdp":
-        return f"fsdp-{groups.source.split('_')[0]}"
-    if groups.family not in ("megatron", "megatron-deepspeed"):
-        return groups.family
-    words = f"{groups.framework} {groups.source}".lower()
-    for name, signs in EPOCHS:
-        if any(sign in words for sign in signs):
-            return name
-    return "megatron-2026"
+def epoch_of(case: Case) -> str:
+    """The year whose kernels and libraries a row used."""
+    words = f"{case.groups.source} {case.groups.framework}".lower()
+    return next((year for year, signs in EPOCHS if any(sign in words for sign in signs)), "2026")
 
 
 def observations(cases: Iterable[Case]) -> list[Observation]:
@@ -106,7 +122,7 @@ def observations(cases: Iterable[Case]) -> list[Observation]:
         mappings = candidates_that_fit(case, base) or list(case.mappings)
         index = np.unique(np.linspace(0, len(mappings) - 1, min(len(mappings), MOST_CANDIDATES)).round().astype(int))
         points = tuple(point_for(case, mappings[i], base) for i in index)
-        found.append(Observation(case, base.name, generation_of(case), base, points))
+        found.append(Observation(case, base.name, case.groups.family, epoch_of(case), base, points))
     return found
 
 
@@ -146,54 +162,47 @@ def evaluated(
 class _Layout:
     """Which columns of the design a row's parameters stand in."""
 
-    devices: list[str]
-    generations: list[str]
+    names: list[tuple[str, str]]
+    """(block, name) of each vector after the shared one."""
 
     @property
     def size(self) -> int:
         """Unknowns."""
-        return len(PARAMETERS) * (1 + len(self.devices) + len(self.generations))
+        return len(PARAMETERS) * (1 + len(self.names))
 
     def blocks(self, row: Observation) -> list[int]:
-        """First column of each block that adds to a row."""
-        count = len(PARAMETERS)
-        return [
-            0,
-            count * (1 + self.devices.index(row.device)),
-            count * (1 + len(self.devices) + self.generations.index(row.generation)),
-        ]
+        """First column of each vector that adds to a row."""
+        own = [1 + self.names.index((block, getattr(row, block))) for block in BLOCKS]
+        return [len(PARAMETERS) * place for place in (0, *own)]
 
     def priors(self) -> Floats:
         """Prior standard deviation of every unknown."""
         shared = [p.spread for p in PARAMETERS]
-        own = [p.own_spread for p in PARAMETERS]
-        return np.array(shared + own * (len(self.devices) + len(self.generations)))
+        return np.array(shared + [p.own_spread for p in PARAMETERS] * len(self.names))
 
     def unpacked(self, values: Floats) -> Fit:
         """The unknowns as a fit."""
-        parts = values.reshape(-1, len(PARAMETERS))
-        middle = 1 + len(self.devices)
-        return Fit(
-            parts[0],
-            dict(zip(self.devices, parts[1:middle], strict=True)),
-            dict(zip(self.generations, parts[middle:], strict=True)),
-        )
+        shared, *parts = values.reshape(-1, len(PARAMETERS))
+        fitted = Fit(shared)
+        for (block, name), part in zip(self.names, parts, strict=True):
+            fitted.own.setdefault(block, {})[name] = part
+        return fitted
 
     def packed(self, fitted: Fit) -> Floats:
         """A fit as unknowns."""
         nothing = np.zeros(len(PARAMETERS))
-        return np.concatenate(
-            [
-                fitted.shared,
-                *(fitted.devices.get(name, nothing) for name in self.devices),
-                *(fitted.generations.get(name, nothing) for name in self.generations),
-            ]
-        )
+        parts = [fitted.own.get(block, {}).get(name, nothing) for block, name in self.names]
+        return np.concatenate([fitted.shared, *parts])
 
 
 def layout_of(rows: list[Observation]) -> _Layout:
     """The unknowns that rows can speak about."""
-    return _Layout(sorted({row.device for row in rows}), sorted({row.generation for row in rows}))
+    return _Layout(sorted({(block, getattr(row, block)) for row in rows for block in BLOCKS}))
+
+
+def logs_of(fitted: Fit, row: Observation) -> Floats:
+    """The parameters that a fit gives a row."""
+    return fitted.logs(**{block: getattr(row, block) for block in BLOCKS})
 
 
 def solved(rows: list[Observation], table: Floats, start: Floats, layout: _Layout, weights: Floats) -> Floats:
@@ -234,7 +243,7 @@ def fit(
 
 
 def _logs(fitted: Fit) -> Callable[[Observation], Floats]:
-    return lambda row: fitted.logs(row.device, row.generation)
+    return lambda row: logs_of(fitted, row)
 
 
 def held_out(
@@ -254,9 +263,9 @@ def held_out(
         values = solved(kept, table[inside], start, layout, np.ones(len(kept)))
         fold = layout.unpacked(values)
         for index in np.flatnonzero(~inside):
-            logs[index] = fold.logs(rows[index].device, rows[index].generation)
+            logs[index] = logs_of(fold, rows[index])
     by_id = {id(row): log for row, log in zip(rows, logs, strict=True)}
     return evaluated(rows, lambda row: by_id[id(row)], slopes=False, processes=processes)[:, 0]
 
 
-__all__ = ["NAMES", "Fit", "Observation", "evaluated", "fit", "generation_of", "held_out", "observations", "predicted"]
+__all__ = ["NAMES", "Fit", "Observation", "epoch_of", "evaluated", "fit", "held_out", "observations", "predicted"]

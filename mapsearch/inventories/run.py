@@ -156,6 +156,10 @@ class Run(Inventory):
     exposed_limit: float = Field(default=1.0, gt=0.0, le=1.0)
     """Largest exposed communication as a share of the step."""
     exposed_limit_by_class: dict[Literal["tp", "cp", "ep", "dp", "pp"], float] = Field(default_factory=dict)
+    flash_attention: bool = True
+    """False: the score matrix is computed in full and passes through memory, as before FlashAttention."""
+    graphs: list[Literal["attention", "router", "all"]] = Field(default_factory=list)
+    """What is launched as a captured graph, so that the host does not limit it."""
     optimizer_memory_passes: float = Field(default=1.0, gt=0)
     micro_batch: list[Annotated[int, Field(gt=0, le=2**30)]] = Field(default=[1, 2, 4], min_length=1)
     vpp: list[Annotated[int, Field(gt=0, le=1024)]] = Field(default=[1, 2, 4, 5, 8], min_length=1)
