@@ -55,9 +55,9 @@ class CellProblem:
 
 
 def _picked(value: Num, index: tuple[Any, ...], positions: NDArray[np.intp]) -> Floats:
-    """A table's values for one cell, or several (arrays as index), at some options."""
+    """A table's values for one cell, or several (arrays as index), at some options; one where all share it."""
     values = rows_at(value, index) if isinstance(index[0], np.ndarray) else np.atleast_1d(at(value, index))
-    return values[..., positions] if values.shape[-1] > 1 else np.repeat(values, len(positions), axis=-1)
+    return values[..., positions] if values.shape[-1] > 1 else values
 
 
 def _filled(value: Num, index: Index, positions: NDArray[np.intp]) -> Floats:
