@@ -292,10 +292,10 @@ class _Work:
     def status(self, mappings: list[RankedMapping]) -> Status:
         """What is known: see docs/reference/answer.md."""
         complete = self.found is not None and self.found.complete
-        if not mappings:
-            return "infeasible" if complete else "unknown"
-        proven = any(proof.status == "proven" for proof in self.proofs)
         disagrees = any(proof.status == "disagrees" for proof in self.proofs)
+        if not mappings:
+            return "infeasible" if complete and not disagrees else "unknown"
+        proven = any(proof.status == "proven" for proof in self.proofs)
         return "optimal" if complete and proven and not disagrees else "feasible"
 
     def answer(self, inputs: _Inputs) -> Answer:

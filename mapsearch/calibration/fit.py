@@ -212,15 +212,15 @@ def solved(rows: list[Observation], table: Floats, start: Floats, layout: _Layou
     for index, row in enumerate(rows):
         for block in layout.blocks(row):
             design[index, block : block + len(PARAMETERS)] += slopes[index]
-    here = residuals.copy()
+    here: Floats = np.array(residuals, dtype=np.float64)
     values: Floats = start.copy()
     priors = layout.priors()
     for _ in range(12):
         robust = weights * np.minimum(1.0, HUBER * NOISE / np.maximum(np.abs(here), 1e-12)) / NOISE**2
         normal = design.T @ (robust[:, None] * design) + np.diag(priors**-2)
         right = design.T @ (robust * (design @ start - residuals))
-        values = np.linalg.solve(normal, right)
-        here = residuals + design @ (values - start)
+        values = np.asarray(np.linalg.solve(normal, right), dtype=np.float64)
+        here = np.asarray(residuals + design @ (values - start), dtype=np.float64)
     return np.asarray(np.clip(values, start - 0.5, start + 0.5), dtype=np.float64)
 
 

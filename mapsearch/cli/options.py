@@ -106,7 +106,7 @@ def input_options(function: F) -> F:
             "--profile",
             "-p",
             type=CatalogueName(inventories, "profiles"),
-            help="Efficiencies.  [default: the topology's own]",
+            help="Efficiencies.  [default: the built-in profile that names the topology's device]",
         ),
         click.option(
             "--sequence-length", type=click.IntRange(1, 2**40), metavar="TOKENS", help="Override the run's length."

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from mapsearch.costs.sides import attention_times, expert_times
 from mapsearch.costs.step import Side
 from mapsearch.quantity import Floats
+from mapsearch.solver.groups import Group, along, attention_view, cell_view, expert_view
 from mapsearch.solver.options import Ints, Options
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.tables import Group, _axis, attention_view, cell_view, expert_view
 
 CHUNK = 64
 """Options compared with all others at a time; bounds the memory of the comparison."""
@@ -61,13 +61,13 @@ def _columns(problem: Problem, group: Group, options: Options, which: str) -> Fl
     chosen = {"pipeline": group.pipelines[:1], "recompute": (0,), "offload": problem.candidates["offload"][:1]}
     side: Side
     if which == "attention":
-        cell = cell_view(problem, group, _axis(options.sizes[2], -1), **chosen)
+        cell = cell_view(problem, group, along(options.sizes[2], -1), **chosen)
         side = attention_times(attention_view(cell, options))
     else:
         # Expert times depend on DP and microbatch only through their product, the tokens of a microbatch.
         products = {dp * b for dp in problem.data_parallel for b in problem.candidates["micro_batch"]}
         fed = [product for product in sorted(products) if problem.facts.run.global_batch % product == 0]
-        cell = cell_view(problem, group, _axis(fed, 0), micro_batch=(1,), **chosen)
+        cell = cell_view(problem, group, along(fed, 0), micro_batch=(1,), **chosen)
         side = expert_times(expert_view(cell, options))
     arrays = [value for part in side.parts if part.communicates for value in (*part.forward, *part.input_grad)]
     arrays += [value for name in ("reduce", "gather") for value in side.once.get(name, [])]

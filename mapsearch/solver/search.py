@@ -21,9 +21,10 @@ from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
 from mapsearch.solver.bounds import Slice, compute_floor_s, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
+from mapsearch.solver.groups import groups_at
 from mapsearch.solver.options import option_counts, pipeline_rows
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.tables import Tables, groups_at, tabulate
+from mapsearch.solver.tables import Tables, tabulate
 
 Key = tuple[int, ...]
 Report = Callable[[Progress], None]

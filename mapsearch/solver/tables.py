@@ -1,6 +1,6 @@
 """Tables: everything a group of cells needs, evaluated once per grid and joined later.
 
-Contents: Group, GridMemory, GridTable, Tables, cell_view, attention_view, expert_view, grids, tabulate, at.
+Contents: GridMemory, GridTable, Tables, Sized, sized_groups, tabulate, timed_tables, class_sets, at.
 
 A group is one way to use the fabric, one pipeline row, and the schedules that share a layout of layers. Its arrays
 have the dimensions (dp, micro_batch, pipeline, recompute, zero, offload, option); each quantity fills only the
@@ -13,12 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mapsearch.axes import Schedule
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.footprint import (
     attention_host,
@@ -29,50 +27,26 @@ from mapsearch.costs.footprint import (
     expert_nvme,
 )
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
-from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
 from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing, weighed
-from mapsearch.costs.views import AttentionView, CellView, ExpertView
+from mapsearch.costs.views import CellView
 from mapsearch.quantity import Floats, Num
-from mapsearch.solver.options import Options, attention_options, expert_options
+from mapsearch.solver.dominance import undominated
+from mapsearch.solver.groups import (
+    Group,
+    Mask,
+    allowed_by,
+    allowed_cells,
+    along,
+    attention_view,
+    cell_view,
+    expert_cell,
+    expert_view,
+    grids,
+    groups_at,
+    legal_options,
+)
+from mapsearch.solver.options import Options
 from mapsearch.solver.problem import Problem
-
-Mask = NDArray[np.bool_]
-VARIANTS = 5
-"""Variant dimensions between dp and option."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """One used fan-out, one pipeline row and the (schedule, VPP) pairs of one layout: cells that share lists."""
-
-    used: tuple[int, ...]
-    pp_row: tuple[int, ...]
-    pipelines: tuple[tuple[int, int], ...]
-
-    @property
-    def pp(self) -> int:
-        """Pipeline stages."""
-        return int(np.prod(self.pp_row))
-
-    @property
-    def rest(self) -> tuple[int, ...]:
-        """Fan-out per level that the pipeline leaves to the grids."""
-        return tuple(size // cut for size, cut in zip(self.used, self.pp_row, strict=True))
-
-
-def layout_class(schedule: int) -> str:
-    """Schedules that put the same layers on a stage."""
-    if schedule in TWO_CHUNK_SCHEDULES:
-        return "folded"
-    return "mirrored" if schedule == Schedule.DUALPIPE else "straight"
-
-
-def groups_at(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...]) -> list[Group]:
-    """The groups of one pipeline row, one per layout of layers."""
-    by_layout: dict[str, list[tuple[int, int]]] = {}
-    for schedule, vpp in problem.pipelines(int(np.prod(pp_row))):
-        by_layout.setdefault(layout_class(schedule), []).append((schedule, vpp))
-    return [Group(used, pp_row, tuple(pairs)) for pairs in by_layout.values()]
 
 
 @dataclass(frozen=True)
@@ -129,75 +103,13 @@ class Tables:
     timing: Timing
 
 
-def _axis(values: object, position: int) -> NDArray[np.int64]:
-    """Values laid along one dimension of the table; `position` -1 is the option dimension."""
-    array = np.asarray(values, dtype=np.int64)
-    shape = [1] * (VARIANTS + 2)
-    shape[position] = len(array)
-    return array.reshape(shape)
-
-
-def cell_view(problem: Problem, group: Group, dp: NDArray[np.int64], **chosen: tuple[Any, ...]) -> CellView:
-    """A cell view whose variant axes hold all candidates, or those chosen by name."""
-    values = {**problem.candidates, "pipeline": group.pipelines, **chosen}
-    pipelines = np.array(values["pipeline"], dtype=np.int64).reshape(-1, 2)
-    return CellView(
-        facts=problem.facts,
-        used=group.used,
-        pp_row=group.pp_row,
-        dp=dp,
-        micro_batch=_axis(values["micro_batch"], 1),
-        schedule=_axis(pipelines[:, 0], 2),
-        vpp=_axis(pipelines[:, 1], 2),
-        recompute=_axis(values["recompute"], 3),
-        zero=_axis(values["zero"], 4),
-        offload=_axis(values["offload"], 5),
-    )
-
-
-def _rows(row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows laid along the option dimension, the level last."""
-    return row.reshape((1,) * (VARIANTS + 1) + row.shape)
-
-
-def attention_view(cell: CellView, options: Options) -> AttentionView:
-    """The attention options of a cell view as a relation or quantity sees them."""
-    tp, cp, _ = (_axis(size, -1) for size in options.sizes)
-    tp_row, cp_row, dp_row = (_rows(row) for row in options.rows)
-    return AttentionView(cell, tp, cp, tp_row, cp_row, dp_row, _axis(options.choice, -1))
-
-
-def expert_view(cell: CellView, options: Options) -> ExpertView:
-    """The expert options of a cell view as a relation or quantity sees them."""
-    etp, ep, edp = (_axis(size, -1) for size in options.sizes)
-    etp_row, ep_row, edp_row = (_rows(row) for row in options.rows)
-    return ExpertView(cell, etp, ep, edp, etp_row, ep_row, edp_row, _axis(options.choice, -1))
-
-
-def holds(relation: object, view: object) -> Num:
-    """Where a relation's margin is not negative."""
-    return np.asarray(relation.demand(view)) <= np.asarray(relation.limit(view))  # type: ignore[attr-defined]
-
-
-def _allowed(problem: Problem, side: str, view: object, shape: tuple[int, ...]) -> Mask:
-    mask = np.ones(shape, dtype=bool)
-    for relation in problem.side(side):  # type: ignore[arg-type]
-        mask = mask & holds(relation, view)
-    return mask
-
-
-def expert_cell(problem: Problem, group: Group, products: NDArray[np.int64]) -> CellView:
-    """The cell as the expert grid sees it: DP x microbatch in the place of DP."""
-    return cell_view(problem, group, _axis(products, 0), micro_batch=(1,))
-
-
 def _memory(problem: Problem, group: Group, options: Options, which: str, products: NDArray[np.int64]) -> GridMemory:
     """The bytes of every distinct size of a grid."""
     keys = np.column_stack([*options.sizes, options.choice]) if which == "expert" else np.column_stack(options.sizes)
     _, first, entry = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     distinct = options.take(first)
     if which == "attention":
-        a_view = attention_view(cell_view(problem, group, _axis(distinct.sizes[2], -1)), distinct)
+        a_view = attention_view(cell_view(problem, group, along(distinct.sizes[2], -1)), distinct)
         kinds, parts = a_view.cell.kinds, attention_memory(a_view)
         host, nvme = attention_host(a_view), attention_nvme(a_view)
     else:
@@ -233,13 +145,6 @@ def class_sets(problem: Problem) -> list[frozenset[str]]:
     return list(dict.fromkeys(asked))
 
 
-def grids(problem: Problem, group: Group) -> tuple[Options, Options]:
-    """All options of both grids in a group, before any relation."""
-    attention = attention_options(group.rest, problem.candidates["cp_kind"])
-    expert = expert_options(group.rest, problem.candidates["dispatcher"], problem.facts.model.moe is not None)
-    return attention, expert
-
-
 @dataclass(frozen=True)
 class Sized:
     """A group before its times are known: lists of options that relations allow, with their bytes."""
@@ -273,8 +178,8 @@ def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...
     if not groups:
         return []
     attention, expert = grids(problem, groups[0])
-    attention = _legal(problem, "attention", groups[0], attention)
-    expert = _legal(problem, "expert", groups[0], expert)
+    attention = legal_options(problem, "attention", groups[0], attention)
+    expert = legal_options(problem, "expert", groups[0], expert)
     attention = attention.take(np.flatnonzero(np.isin(attention.sizes[2], problem.data_parallel)))
     if not len(attention) or not len(expert):
         return []
@@ -286,7 +191,7 @@ def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...
         return []
     found = []
     for group in groups:
-        allowed = _cells_allowed(problem, cell_view(problem, group, _axis(dp, 0)))
+        allowed = allowed_cells(problem, cell_view(problem, group, along(dp, 0)))
         if allowed.any():
             memory_a = _memory(problem, group, attention, "attention", products)
             memory_e = _memory(problem, group, expert, "expert", products)
@@ -320,29 +225,21 @@ def _union_front(
     kept: list[NDArray[np.intp]],
 ) -> NDArray[np.intp]:
     """Positions, in the list all groups share, of the options that no placement of the same sizes dominates."""
-    from mapsearch.solver.dominance import undominated
-
     union = np.unique(np.concatenate(kept))
     options = getattr(alive[0][0], which).take(union)
     return union[undominated(problem, [s.group for s, _, _ in alive], options, which)]
 
 
-def _cells_allowed(problem: Problem, cell: CellView) -> Mask:
-    axes = (cell.dp, cell.micro_batch, cell.vpp, cell.recompute, cell.zero, cell.offload)
-    shape = np.broadcast_shapes(*(np.shape(axis) for axis in axes))
-    return np.broadcast_to(_allowed(problem, "cell", cell, shape), shape)
-
-
 def timed_tables(problem: Problem, sized: Sized) -> Tables:
     """Times of a group's options, and the tables as a whole."""
     group, dp = sized.group, sized.dp
-    cell = cell_view(problem, group, _axis(dp, 0))
-    a_cell = cell_view(problem, group, _axis(sized.attention.sizes[2], -1))
+    cell = cell_view(problem, group, along(dp, 0))
+    a_cell = cell_view(problem, group, along(sized.attention.sizes[2], -1))
     e_cell = expert_cell(problem, group, sized.products)
     a_view, e_view = attention_view(a_cell, sized.attention), expert_view(e_cell, sized.expert)
     a_side, e_side, c_side = attention_times(a_view), expert_times(e_view), cell_side(cell)
-    a_allowed = _allowed(problem, "attention", a_view, np.shape(a_view.tp))
-    e_allowed = _allowed(problem, "expert", e_view, np.shape(e_view.ep))
+    a_allowed = allowed_by(problem, "attention", a_view, np.shape(a_view.tp))
+    e_allowed = allowed_by(problem, "expert", e_view, np.shape(e_view.ep))
     constants = timing(cell, coupled=bool(a_side.under_compute or e_side.under_compute))
 
     def summed(side: Side, view: CellView) -> dict[frozenset[str], list[StageSum]]:
@@ -360,16 +257,6 @@ def timed_tables(problem: Problem, sized: Sized) -> Tables:
         own=summed(c_side, cell),
         timing=constants,
     )
-
-
-def _legal(problem: Problem, side: str, group: Group, options: Options) -> Options:
-    """Options that some variant of the group allows: most are cut here, before anything is costed."""
-    dp = _axis(options.sizes[2], -1) if side == "attention" else _axis([1], 0)
-    first = {name: problem.candidates[name][:1] for name in ("micro_batch", "recompute", "zero", "offload")}
-    cell = cell_view(problem, group, dp, pipeline=group.pipelines[:1], **first)
-    view = attention_view(cell, options) if side == "attention" else expert_view(cell, options)
-    mask = _allowed(problem, side, view, (1,) * (VARIANTS + 1) + (len(options),))
-    return options.take(np.flatnonzero(mask.reshape(-1, len(options)).any(axis=0)))
 
 
 def at(value: Num, index: tuple[int, ...]) -> Floats:

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapsearch.costs.views import CellView
+from mapsearch.solver.groups import Group, Mask, along, attention_view, cell_view, expert_view, grids, holds
 from mapsearch.solver.options import divisors
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.tables import Group, Mask, _axis, attention_view, cell_view, expert_view, grids, holds
 
 ByRelation = dict[str, Mask]
 
@@ -82,7 +82,7 @@ class Masks:
                 continue
             group = Group(used, pp_row, pipelines)
             options = self._grids(group)
-            view = cell_view(self._problem, group, _axis(options.dp, 0))
+            view = cell_view(self._problem, group, along(options.dp, 0))
             axes = (view.dp, view.micro_batch, view.vpp, view.recompute, view.zero, view.offload)
             shape = np.broadcast_shapes(*(np.shape(axis) for axis in axes))
             cells = {name: mask.reshape(len(options.dp), -1) for name, mask in self._masks("cell", view, shape)}
@@ -96,7 +96,7 @@ class Masks:
             first = {name: problem.candidates[name][:1] for name in ("micro_batch", "recompute", "zero", "offload")}
 
             def cell(sizes: NDArray[np.int64], place: int) -> CellView:
-                return cell_view(problem, group, _axis(sizes, place), pipeline=group.pipelines[:1], **first)
+                return cell_view(problem, group, along(sizes, place), pipeline=group.pipelines[:1], **first)
 
             a_view = attention_view(cell(attention.sizes[2], -1), attention)
             e_view = expert_view(cell(np.array([1]), 0), expert)
