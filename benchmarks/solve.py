@@ -13,15 +13,14 @@ import time
 from typing import Any
 
 from benchmarks.cases import CASES, facts_of
+from mapsearch.solver.problem import problem_of
+from mapsearch.solver.proof import prove
+from mapsearch.solver.search import search
 
 
 def measure(name: str, top: int, backend: str) -> dict[str, Any]:
     """Solve one case and prove it; figures in SI units."""
     started = time.monotonic()
-    from mapsearch.solver.problem import problem_of
-    from mapsearch.solver.proof import prove
-    from mapsearch.solver.search import search
-
     problem = problem_of(facts_of(CASES[name]))
     found = search(problem, top)
     proof = prove(problem, found, backend)
