@@ -49,6 +49,19 @@ class Binding(_Record):
     """Step time of the unlocked mapping."""
 
 
+class ErrorBand(_Record):
+    """How far step times may be off, by runs that were measured and left out of the fit."""
+
+    group: str
+    """The measured runs it rests on: device and kind of model, or what is nearest to them."""
+    rows: int
+    share: float
+    """Two thirds of those runs were within this share of their estimate."""
+    order_share: float
+    """The same in comparison with other runs of the same study: closer mappings cannot be told apart."""
+    statement: str
+
+
 class RankedMapping(_Record):
     """One feasible mapping with everything that was estimated about it (SI units)."""
 
@@ -63,6 +76,8 @@ class RankedMapping(_Record):
     microbatches: int
     layers_per_stage: list[int]
     step_time_s: float
+    separable: bool = True
+    """False when the model cannot tell it from the first mapping: closer than the error band's `order_share`."""
     tokens_per_s: float
     mfu: float
     hfu: float
@@ -173,6 +188,8 @@ class Answer(_Record):
     proofs: list[Proof]
     provenance: Provenance
     mappings: list[RankedMapping]
+    band: ErrorBand | None = None
+    """Error band of the step times; None where no run on the device was measured, or the profile is not fitted."""
     conflicts: list[Conflict] = []
     relaxations: list[Relaxation] = []
     rejections: dict[str, int] = {}

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mapsearch import documents
-from mapsearch.answer import Answer, Binding, CheckReport, Price, Proof, RankedMapping, Space, Status
+from mapsearch.answer import Answer, Binding, CheckReport, ErrorBand, Price, Proof, RankedMapping, Space, Status
+from mapsearch.calibration.shipped import default_profile, profile_named, shipped
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError
@@ -28,7 +29,6 @@ from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.models import load_model
 from mapsearch.inventories.profile import Profile
-from mapsearch.inventories.profiles import load_profile, profile_for
 from mapsearch.inventories.run import Run
 from mapsearch.progress import Progress
 from mapsearch.solver.alternatives import idle_devices_note, prices
@@ -146,7 +146,7 @@ def _read(
             notes.append(f"{spec.name} is scaled to {devices:,} devices")
         spec = scaled_spec
     fabric = spec if isinstance(spec, Fabric) else fabric_of(spec)
-    the_profile = load_profile(profile) if isinstance(profile, str) else profile or profile_for(fabric)
+    the_profile = profile_named(profile) if isinstance(profile, str) else profile or default_profile(fabric)
     named = [
         Named("topology", _shown(topology), spec),
         Named("run", _shown(run), the_run),
@@ -167,6 +167,14 @@ def _mapping(given: str | Mapping | RankedMapping) -> Mapping:
         data: Any = {**given.sizes, **given.choices, "placement": given.placement}
         return validate(Mapping, data, file=f"mapping {given.rank}")
     return validate(Mapping, documents.load(given), file=given)
+
+
+def _told_apart(mappings: list[RankedMapping], band: ErrorBand | None) -> list[RankedMapping]:
+    """The ranking with those marked that the model cannot tell from the first."""
+    if band is None or not mappings:
+        return mappings
+    reach = mappings[0].step_time_s * (1.0 + band.order_share)
+    return [m.model_copy(update={"separable": m.rank == 1 or m.step_time_s > reach}) for m in mappings]
 
 
 def _optional(module: str, name: str) -> Any:
@@ -289,6 +297,22 @@ class _Work:
         self.notes.append("interrupted before it was known why nothing fits")
         return {}
 
+    def band(self) -> ErrorBand | None:
+        """How far off comparable runs were, for a profile that was fitted to some."""
+        facts = self.problem.facts
+        if facts.profile.evidence != "fitted":
+            return None
+        found = shipped().band(facts.profile, "moe" if facts.model.moe else "dense")
+        if found is None:
+            return None
+        return ErrorBand(
+            group=found.group,
+            rows=found.rows,
+            share=found.share,
+            order_share=found.order_share,
+            statement=found.rests_on,
+        )
+
     def status(self, mappings: list[RankedMapping]) -> Status:
         """What is known: see docs/reference/answer.md."""
         complete = self.found is not None and self.found.complete
@@ -300,7 +324,8 @@ class _Work:
 
     def answer(self, inputs: _Inputs) -> Answer:
         """The answer, whatever phase was reached."""
-        mappings = self.ranked()
+        band = self.band()
+        mappings = _told_apart(self.ranked(), band)
         status = self.status(mappings)
         why = self.conflict() if status == "infeasible" else {}
         best = mappings[0].step_time_s if mappings else None

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from mapsearch.calibration.parameters import NAMES, PARAMETERS, applied, steps
+from mapsearch.calibration.parameters import PARAMETERS, applied, steps
 from mapsearch.calibration.predict import (
     candidates_that_fit,
     point_for,
@@ -246,26 +246,22 @@ def _logs(fitted: Fit) -> Callable[[Observation], Floats]:
     return lambda row: logs_of(fitted, row)
 
 
-def held_out(
-    rows: list[Observation], full: Fit, table: Floats, group: Callable[[Observation], Any], *, processes: int = 2
-) -> Floats:
-    """Log residual of every row predicted by a fit that saw no row of its group.
-
-    The linearisation at the full fit serves all folds; the held-out rows are then evaluated exactly.
-    """
+def folds(rows: list[Observation], full: Fit, table: Floats, group: Callable[[Observation], Any]) -> dict[Any, Fit]:
+    """For every group, a fit that saw no row of it; the linearisation at the full fit serves all."""
     layout = layout_of(rows)
     start = layout.packed(full)
     keys = [group(row) for row in rows]
-    logs: list[Floats] = [np.zeros(len(PARAMETERS))] * len(rows)
+    found: dict[Any, Fit] = {}
     for key in sorted(set(keys), key=str):
-        inside = np.array([k != key for k in keys])
-        kept = [row for row, stays in zip(rows, inside, strict=True) if stays]
-        values = solved(kept, table[inside], start, layout, np.ones(len(kept)))
-        fold = layout.unpacked(values)
-        for index in np.flatnonzero(~inside):
-            logs[index] = logs_of(fold, rows[index])
-    by_id = {id(row): log for row, log in zip(rows, logs, strict=True)}
-    return evaluated(rows, lambda row: by_id[id(row)], slopes=False, processes=processes)[:, 0]
+        stays = np.array([k != key for k in keys])
+        kept = [row for row, inside in zip(rows, stays, strict=True) if inside]
+        found[key] = layout.unpacked(solved(kept, table[stays], start, layout, np.ones(len(kept))))
+    return found
 
 
-__all__ = ["NAMES", "Fit", "Observation", "epoch_of", "evaluated", "fit", "held_out", "observations", "predicted"]
+def held_out(
+    rows: list[Observation], full: Fit, table: Floats, group: Callable[[Observation], Any], *, processes: int = 2
+) -> Floats:
+    """Log residual of every row predicted by the fit that saw no row of its group."""
+    found = folds(rows, full, table, group)
+    return evaluated(rows, lambda row: logs_of(found[group(row)], row), slopes=False, processes=processes)[:, 0]

@@ -127,6 +127,37 @@ def gemm_command(file: str, peak: str, dtype: str | None, format_: str, output: 
     _write_part(part, output)
 
 
+@command.command("rows")
+@click.argument("folder", metavar="FOLDER", type=click.Path())
+@click.option("--rounds", type=click.IntRange(1, 50), default=6, show_default=True, help="Rounds of the fit.")
+@click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the fit to FILE (YAML).")
+@_format
+def rows_command(folder: str, rounds: int, output: str | None, format_: str) -> None:
+    """Fit the profiles to a folder of measured training runs (rows as in benchmarks/published/SCHEMA.md).
+
+    One set of factors on the built-in profiles is shared by all rows; device, framework family and year of the software
+    add to it, each held towards nothing. Shown beside the fit is the error of each source when it is left out.
+    """
+    from pathlib import Path
+
+    from mapsearch.calibration.fit import fit, held_out, observations
+    from mapsearch.calibration.rows import load_cases
+    from mapsearch.calibration.shipped import written
+    from mapsearch.reports.fits import rows_data, rows_lines
+
+    check_output(output)
+    cases, refused = load_cases(Path(folder))
+    rows = observations(case for case in cases if case.groups.quality != "C")
+    if not rows:
+        raise InputError("holds no row with a step time on a device that has a profile", file=folder)
+    fitted, table = fit(rows, rounds=rounds)
+    left_out = held_out(rows, fitted, table, lambda row: row.case.groups.source)
+    data = rows_data(rows, fitted, table[:, 0], left_out, refused)
+    emit_view(lambda width: rows_lines(data, width=width), data, format_=format_, output=None)
+    if output is not None:
+        write_text(written(fitted, rows, left_out), output)
+
+
 def _quantity(option: str, text: str | None, dimension: Dimension) -> float | None:
     from mapsearch.units import parse
 

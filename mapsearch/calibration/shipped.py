@@ -1,0 +1,202 @@
+"""The fit that ships with mapsearch: profiles by device, framework family and year, and how far off they were.
+
+Contents: Band, Shipped, shipped, written, profile_named, default_profile, DEFAULT_FAMILY, DEFAULT_EPOCH.
+
+The file is the output of `mapsearch calibrate rows benchmarks/published`; the same rows give the same file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from mapsearch import documents
+from mapsearch.calibration.fit import BLOCKS, Fit, Observation
+from mapsearch.calibration.parameters import NAMES, PARAMETERS, applied
+from mapsearch.errors import InputError, listed, near_miss
+from mapsearch.inventories.profile import Profile
+from mapsearch.inventories.profiles import load_profile, profile_for, profile_names
+from mapsearch.quantity import Floats
+from mapsearch.topologies.fabric import Fabric
+
+DEFAULT_FAMILY = "megatron"
+DEFAULT_EPOCH = "2026"
+FEW = 8
+"""Rows below which a group is too small to speak for itself."""
+SHARE = 0.68
+"""Share of the rows that a band covers."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """How far predictions of comparable runs were off when their source was left out of the fit."""
+
+    group: str
+    rows: int
+    share: float
+    """Two thirds of the rows were within this share of their measured step time."""
+    order_share: float
+    """The same after the bias of each study is taken off: what decides whether two mappings can be told apart."""
+
+    @property
+    def rests_on(self) -> str:
+        """The statement that goes with the number."""
+        return (
+            f"{SHARE:.0%} of {self.rows} measured runs ({self.group}) lay within {self.share:.0%} of the estimate when "
+            f"their source was left out of the fit, and within {self.order_share:.0%} in comparison with runs of "
+            "their study"
+        )
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The fit and its bands."""
+
+    fit: Fit
+    rows: int
+    sources: int
+    counts: dict[str, dict[str, int]]
+    """Block: {name: rows}."""
+    bands: dict[str, Band]
+
+    def profile(self, base: Profile, family: str = DEFAULT_FAMILY, epoch: str = DEFAULT_EPOCH) -> Profile:
+        """A built-in profile under one framework family and year; as it is when no row ran on its device."""
+        if base.name not in self.fit.own.get("device", {}):
+            return base
+        fitted = applied(base, self.fit.logs(device=base.name, family=family, epoch=epoch))
+        named = dict(zip(BLOCKS, (base.name, family, epoch), strict=True))
+        parts = [f"{self.counts.get(block, {}).get(name, 0)} of {name}" for block, name in named.items()]
+        note = f"fitted: on {self.rows} measured runs, {', '.join(parts)}"
+        return marked(fitted, note).model_copy(update={"evidence": "fitted"})
+
+    def band(self, base: Profile, arch: str) -> Band | None:
+        """The band of the nearest group with enough rows; None for a device on which no run was measured."""
+        if base.name not in self.fit.own.get("device", {}):
+            return None
+        for group in (f"{base.name} {arch}", base.name, f"all {arch}"):
+            if group in self.bands:
+                return self.bands[group]
+        return self.bands.get("all")
+
+
+def marked(profile: Profile, note: str) -> Profile:
+    """The profile with the source of every fitted field set to `note`."""
+    updates: dict[str, Any] = {}
+    flat = dict(profile.sources)
+    for parameter in PARAMETERS:
+        for field in parameter.fields:
+            head, _, rest = field.partition(".")
+            if not rest:
+                flat[head] = note
+                continue
+            record = updates.get(head, getattr(profile, head))
+            updates[head] = record.model_copy(update={"sources": {**record.sources, rest: note}})
+    return profile.model_copy(update={**updates, "sources": flat})
+
+
+def bands_of(rows: list[Observation], residuals: Floats) -> dict[str, Band]:
+    """Bands per device and kind of model, per device, per kind and over all, from left-out log residuals."""
+    studies = np.array([row.case.groups.study for row in rows])
+    centred = residuals.copy()
+    for study in set(studies):
+        centred[studies == study] -= np.median(residuals[studies == study])
+    sizes = {study: int((studies == study).sum()) for study in set(studies)}
+    in_study = np.array([sizes[study] > 1 for study in studies])
+    groups: dict[str, list[int]] = {}
+    for index, row in enumerate(rows):
+        arch = row.case.groups.arch
+        for name in (f"{row.device} {arch}", row.device, f"all {arch}", "all"):
+            groups.setdefault(name, []).append(index)
+    found = {}
+    for name, members in sorted(groups.items()):
+        compared = [i for i in members if in_study[i]]
+        if len(members) < FEW or len(compared) < FEW:
+            continue
+        share = float(np.quantile(np.abs(np.expm1(residuals[members])), SHARE))
+        order = float(np.quantile(np.abs(np.expm1(centred[compared])), SHARE))
+        found[name] = Band(name, len(members), round(share, 3), round(order, 3))
+    return found
+
+
+def written(fitted: Fit, rows: list[Observation], residuals: Floats) -> str:
+    """The shipped file as YAML text: factors (not logarithms) to four digits, and the bands."""
+
+    def factors(logs: Floats) -> dict[str, float]:
+        return {name: float(f"{math.exp(value):.4g}") for name, value in zip(NAMES, logs, strict=True)}
+
+    counts = {block: _counted(getattr(row, block) for row in rows) for block in BLOCKS}
+    document = {
+        "rows": len(rows),
+        "sources": sorted({row.case.groups.source for row in rows}),
+        "shared": factors(fitted.shared),
+        "own": {
+            block: {n: factors(v) for n, v in sorted(vectors.items())} for block, vectors in sorted(fitted.own.items())
+        },
+        "counts": counts,
+        "bands": {
+            name: {"rows": band.rows, "share": band.share, "order_share": band.order_share}
+            for name, band in bands_of(rows, residuals).items()
+        },
+    }
+    return documents.dump(document)
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    listed_names = list(names)
+    return {name: listed_names.count(name) for name in sorted(set(listed_names))}
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Shipped:
+    """The fit in the package."""
+    text = (resources.files("mapsearch.calibration") / "catalogue" / "fit.yaml").read_text(encoding="utf-8")
+    return read(documents.parse(text, file="fit.yaml (built in)"))
+
+
+def read(document: dict[str, Any]) -> Shipped:
+    """A fit from its document."""
+
+    def logs(factors: dict[str, float]) -> Floats:
+        return np.array([math.log(float(factors[name])) for name in NAMES])
+
+    own = {block: {name: logs(v) for name, v in vectors.items()} for block, vectors in document["own"].items()}
+    bands = {name: Band(name, **values) for name, values in document["bands"].items()}
+    return Shipped(
+        Fit(logs(document["shared"]), own), document["rows"], len(document["sources"]), document["counts"], bands
+    )
+
+
+def profile_named(text: str) -> Profile:
+    """A profile by path or name: `h100` is the fit for today's Megatron, `h100@fsdp-2024` another one.
+
+    `h100@unfitted` is the built-in profile as written. Raises InputError for a family or year that no row was of.
+    """
+    name, _, wish = text.partition("@")
+    if name not in profile_names():
+        return load_profile(text)
+    base = load_profile(name)
+    if wish == "unfitted":
+        return base
+    if not wish:
+        return shipped().profile(base)
+    family, _, epoch = wish.rpartition("-")
+    for block, value in (("family", family), ("epoch", epoch)):
+        known = shipped().fit.own.get(block, {})
+        if value not in known:
+            raise InputError(
+                f"no measured run is of {block} {value!r}{near_miss(value, known)}; there are {listed(sorted(known))}; "
+                "write NAME@FAMILY-YEAR or NAME@unfitted",
+                file=text,
+            )
+    return shipped().profile(base, family, epoch)
+
+
+def default_profile(fabric: Fabric) -> Profile:
+    """The built-in profile of a fabric's device, fitted where runs on it were measured. Raises MissingFact."""
+    return shipped().profile(profile_for(fabric))

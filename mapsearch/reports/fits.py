@@ -1,0 +1,59 @@
+"""A fit to measured runs as data and as a table.
+
+Contents: rows_data, rows_lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.text import Text
+
+from mapsearch.calibration.fit import Fit, Observation
+from mapsearch.calibration.parameters import NAMES
+from mapsearch.calibration.rows import Refused
+from mapsearch.quantity import Floats
+
+
+def rows_data(
+    rows: Sequence[Observation], fitted: Fit, residuals: Floats, left_out: Floats, refused: Sequence[Refused]
+) -> dict[str, Any]:
+    """Errors of a fit to measured runs, in the fit and left out, over all and per source, as plain data."""
+    sources = [row.case.groups.source for row in rows]
+
+    def figures(logs: Floats, inside: list[int]) -> dict[str, float]:
+        errors = np.expm1(logs[inside])
+        return {
+            "median": float(np.median(np.abs(errors))),
+            "p90": float(np.quantile(np.abs(errors), 0.9)),
+            "bias": float(np.median(errors)),
+        }
+
+    groups = {"all": list(range(len(rows)))}
+    groups |= {name: [i for i, source in enumerate(sources) if source == name] for name in sorted(set(sources))}
+    return {
+        "rows": len(rows),
+        "refused": len(refused),
+        "groups": {
+            name: {"n": len(members), "fitted": figures(residuals, members), "left_out": figures(left_out, members)}
+            for name, members in groups.items()
+        },
+        "factors": {name: float(np.exp(value)) for name, value in zip(NAMES, fitted.shared, strict=True)},
+    }
+
+
+def rows_lines(data: dict[str, Any], *, width: int) -> list[Text]:
+    """The errors of a fit to measured runs as text."""
+    lines = [f"{data['rows']} runs fitted, {data['refused']} rows not represented", ""]
+    lines.append(f"{'source':<40}{'n':>5}{'in the fit: median, p90':>26}{'left out: median, p90, bias':>32}")
+    for name, group in data["groups"].items():
+        inside, outside = group["fitted"], group["left_out"]
+        lines.append(
+            f"{name:<40}{group['n']:>5}{inside['median']:>17.1%}{inside['p90']:>9.1%}"
+            f"{outside['median']:>14.1%}{outside['p90']:>9.1%}{outside['bias']:>9.1%}"
+        )
+    lines += ["", "Factors on the built-in profiles that all rows share:"]
+    lines += [f"  {name:<14}{value:8.3f}" for name, value in data["factors"].items()]
+    return [Text(line[:width] if width else line) for line in lines]
