@@ -1,9 +1,10 @@
 """How well the cost model predicts measured runs: step time and peak memory of every published row.
 
-    python -m benchmarks.accuracy [--rows DIR] [--profile FILE] [--json] [--markdown]
+    python -m benchmarks.accuracy [--rows DIR] [--held-out] [--unfitted] [--profile FILE] [--json] [--markdown]
 
 Errors are predicted / measured - 1; `bias` is their median, the other figures are of their absolute values. Rows of
-quality C are never counted in a group but `quality C`. Nothing is fitted here.
+quality C are never counted in a group but `quality C`. The shipped fit predicts; with `--held-out` every source is
+predicted by a fit that saw no row of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.scores import Scored, groups_of, memory_summary, naive_summary, ordering, summary
+from mapsearch.calibration.fit import epoch_of, fit, folds, observations
 from mapsearch.calibration.predict import (
     candidates_that_fit,
     limit_bytes,
@@ -30,15 +32,17 @@ from mapsearch.calibration.predict import (
     profile_of,
 )
 from mapsearch.calibration.rows import Case, Refused, cases_of, read_rows
+from mapsearch.calibration.shipped import profile_named, shipped
 from mapsearch.costs.estimate import estimate
 from mapsearch.costs.flops import training_flops
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.profile import Profile
-from mapsearch.inventories.profiles import load_profile
 
 PUBLISHED = Path(__file__).parent / "published"
 WORST = 20
 PROCESSES = 2
+ROUNDS = 8
+"""Rounds of the fit, as for the shipped one."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +69,37 @@ def score(task: tuple[Case, Profile]) -> Scored:
             predicted = float(np.median([peak.like(case.measured) for peak in peaks]))
             memory_error = predicted / case.measured.memory_bytes - 1.0
         fits = min(peak.needed for peak in peaks) <= limit_bytes(case, profile)
-    return Scored(case, prediction, flops, memory_error, fits)
+    return Scored(case, profile, prediction, flops, memory_error, fits)
 
 
-def run(folder: Path, chosen: Profile | None = None, processes: int = PROCESSES) -> Report:
+Profiles = Callable[[Case], Profile | None]
+"""Which profile predicts a case; None when there is none for its device."""
+
+
+def shipped_profiles(case: Case) -> Profile | None:
+    """The shipped fit for the case's device, framework family and year."""
+    base = profile_of(case)
+    return None if base is None else shipped().profile(base, case.groups.family, epoch_of(case))
+
+
+def held_out_profiles(folder: Path, processes: int = PROCESSES) -> Profiles:
+    """Profiles by fits that each saw no row of the case's source."""
+    rows, hardware = read_rows(folder)
+    cases, _ = cases_of(rows, hardware or read_rows(PUBLISHED)[1])
+    seen = observations(case for case in cases if case.groups.quality != "C")
+    full, table = fit(seen, rounds=ROUNDS, processes=processes)
+    by_source = folds(seen, full, table, lambda row: row.case.groups.source)
+
+    def pick(case: Case) -> Profile | None:
+        base = profile_of(case)
+        found = by_source.get(case.groups.source, full)
+        names = {"device": base.name if base else "", "family": case.groups.family, "epoch": epoch_of(case)}
+        return None if base is None else found.profile(base, **names)
+
+    return pick
+
+
+def run(folder: Path, profiles: Profiles = shipped_profiles, processes: int = PROCESSES) -> Report:
     """Score every row of a folder. Raises InputError."""
     started = time.monotonic()
     rows, hardware = read_rows(folder)
@@ -78,7 +109,7 @@ def run(folder: Path, chosen: Profile | None = None, processes: int = PROCESSES)
     tasks: list[tuple[Case, Profile]] = []
     no_profile: list[Case] = []
     for case in cases:
-        profile = chosen or profile_of(case)
+        profile = profiles(case)
         if profile is None:
             no_profile.append(case)
         else:
@@ -143,16 +174,14 @@ def _table(title: str, groups: dict[str, dict[str, Any]], markdown: bool) -> lis
     return [*lines, ""]
 
 
-def _breakdown(one: Scored, chosen: Profile | None) -> str:
-    case = one.case
-    profile = chosen or profile_of(case)
-    assert profile is not None
+def _breakdown(one: Scored) -> str:
+    case, profile = one.case, one.profile
     found = estimate(one.prediction.mapping, Facts(case.model, case.run, case.fabric, profile))
     parts = sorted(found.breakdown_s.items(), key=lambda item: -abs(item[1]))[:6]
     return ", ".join(f"{name} {100 * seconds / found.step_time_s:.0f} %" for name, seconds in parts)
 
 
-def _worst(report: Report, chosen: Profile | None, markdown: bool) -> list[str]:
+def _worst(report: Report, markdown: bool) -> list[str]:
     counted = [one for one in report.scored if one.case.groups.quality != "C" and one.time_error is not None]
     counted.sort(key=lambda one: -abs(one.time_error or 0.0))
     lines = [f"### The worst {WORST} rows" if markdown else f"The worst {WORST} rows", ""]
@@ -164,7 +193,7 @@ def _worst(report: Report, chosen: Profile | None, markdown: bool) -> list[str]:
     for one in counted[:WORST]:
         measured, guess = one.case.measured.step_time_s or 0.0, one.prediction
         span = f" ({guess.least_s:.3g} to {guess.most_s:.3g})" if guess.candidates > 1 else ""
-        error, parts = _percent(one.time_error, "+"), _breakdown(one, chosen)
+        error, parts = _percent(one.time_error, "+"), _breakdown(one)
         if markdown:
             lines.append(f"| {one.case.id} | {measured:.4g} | {guess.step_time_s:.4g}{span} | {error} | {parts} |")
         else:
@@ -175,7 +204,7 @@ def _worst(report: Report, chosen: Profile | None, markdown: bool) -> list[str]:
     return [*lines, ""]
 
 
-def text(report: Report, chosen: Profile | None, markdown: bool) -> str:
+def text(report: Report, markdown: bool) -> str:
     """The tables."""
     found = document(report)
     lines = _table("Step time: error in percent", found["time"], markdown)
@@ -189,7 +218,7 @@ def text(report: Report, chosen: Profile | None, markdown: bool) -> str:
         f"Out of memory: {oom['right']} rows called rightly, {oom['wrong']} wrongly.",
         "",
     ]
-    lines += _worst(report, chosen, markdown)
+    lines += _worst(report, markdown)
     not_counted = ", ".join(f"{count} {kind}" for kind, count in found["not_counted"].items())
     lines.append(f"{found['rows']} rows; not counted: {not_counted}. Of quality A and B:")
     lines += ["", *(f"- {count} x {reason}" for reason, count in found["reasons"].items())]
@@ -205,17 +234,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=Path, default=PUBLISHED, help="folder of rows in the schema of SCHEMA.md")
     parser.add_argument("--profile", help="one profile for all rows instead of the built-in one of each device")
+    parser.add_argument("--held-out", action="store_true", help="predict every source by a fit that left it out")
+    parser.add_argument("--unfitted", action="store_true", help="the built-in profiles as written")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--markdown", action="store_true", help="tables in Markdown")
     parser.add_argument("--processes", type=int, default=PROCESSES)
     given = parser.parse_args(arguments)
-    chosen = load_profile(given.profile) if given.profile else None
-    report = run(given.rows, chosen, given.processes)
+    profiles: Profiles = shipped_profiles
+    if given.profile:
+        chosen = profile_named(given.profile)
+        profiles = lambda case: chosen  # noqa: E731
+    elif given.unfitted:
+        profiles = profile_of
+    elif given.held_out:
+        profiles = held_out_profiles(given.rows, given.processes)
+    report = run(given.rows, profiles, given.processes)
     if given.json:
         json.dump(document(report), sys.stdout, indent=2)
         print()
     else:
-        print(text(report, chosen, given.markdown))
+        print(text(report, given.markdown))
         print(f"\n{report.seconds:.0f} s", file=sys.stderr)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mapsearch.calibration.shipped import default_profile
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.base import load_inventory
 from mapsearch.inventories.models import load_model
-from mapsearch.inventories.profiles import profile_for
 from mapsearch.inventories.run import Run
 from mapsearch.topologies import Topology, fabric_of, load_topology, scaled
 
@@ -62,4 +62,4 @@ def facts_of(case: Case) -> Facts:
     changes = {"sequence_length": case.sequence_length, "global_batch": case.global_batch}
     run = run.replaced(**{key: value for key, value in changes.items() if value is not None})
     fabric = fabric_of(case.topology())
-    return Facts(load_model(case.model), run, fabric, profile_for(fabric))
+    return Facts(load_model(case.model), run, fabric, default_profile(fabric))

@@ -12,6 +12,7 @@ import numpy as np
 
 from mapsearch.calibration.predict import Prediction
 from mapsearch.calibration.rows import Case
+from mapsearch.inventories.profile import Profile
 
 ALTERNATIVES = 5
 """Least number of rows in a study whose order counts."""
@@ -22,6 +23,7 @@ class Scored:
     """One row and what was predicted for it."""
 
     case: Case
+    profile: Profile
     prediction: Prediction
     flops: float
     """Causal model FLOP of one step."""

@@ -30,7 +30,7 @@ from mapsearch.costs.estimate import Point
 from mapsearch.inventories.profile import Profile
 from mapsearch.quantity import Floats
 
-NOISE = 0.05
+NOISE = 0.1
 """Standard deviation of a log residual that the fit takes for granted: releases differ by 7 % in the median."""
 HUBER = 1.5
 """Residuals beyond so many standard deviations count linearly."""
@@ -236,9 +236,12 @@ def fit(
     layout = layout_of(rows)
     weight = np.ones(len(rows)) if weights is None else weights
     fitted = start or Fit(np.zeros(len(PARAMETERS), dtype=np.float64))
-    for _ in range(rounds):
+    for turn in range(rounds):
         table = evaluated(rows, _logs(fitted), slopes=True, processes=processes)
-        fitted = layout.unpacked(solved(rows, table, layout.packed(fitted), layout, weight))
+        start_at = layout.packed(fitted)
+        # Kinks of the maxima make full steps overshoot; later steps are shorter.
+        step = 1.0 if turn < 2 else 0.5
+        fitted = layout.unpacked(start_at + step * (solved(rows, table, start_at, layout, weight) - start_at))
     return fitted, evaluated(rows, _logs(fitted), slopes=True, processes=processes)
 
 

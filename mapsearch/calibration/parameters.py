@@ -50,16 +50,15 @@ PARAMETERS: tuple[Parameter, ...] = (
         meaning="attention cores against plain products",
     ),
     Parameter("fp8", ("fp8_share",), spread=0.2, meaning="FP8 products against their own peak"),
+    Parameter("rows", ("gemm.half_rows",), most=1e5, spread=0.7, meaning="tokens at half rate"),
+    Parameter("columns", ("gemm.half_columns",), most=1e5, spread=0.7, meaning="width at half rate"),
     Parameter(
-        "rows", ("gemm.half_rows", "grouped_gemm.half_rows"), most=1e5, spread=0.7, meaning="tokens at half rate"
+        "grouped_rows", ("grouped_gemm.half_rows",), most=1e5, spread=0.7, meaning="rows of an expert at half rate"
     ),
     Parameter(
-        "columns",
-        ("gemm.half_columns", "grouped_gemm.half_columns"),
-        most=1e5,
-        spread=0.7,
-        meaning="width at half rate",
+        "grouped_columns", ("grouped_gemm.half_columns",), most=1e5, spread=0.7, meaning="expert width at half rate"
     ),
+    Parameter("routed", ("routed_passes",), most=20.0, spread=0.5, own_spread=0.15, meaning="passes of permutations"),
     Parameter("memory", ("memory_bandwidth",), spread=0.2, own_spread=0.1, meaning="elementwise kernels"),
     Parameter("launch", ("kernel_launch",), most=1e-3, spread=1.0, own_spread=0.5, meaning="gap between kernels"),
     Parameter("host", ("host_launch",), most=1e-3, spread=0.7, own_spread=0.3, meaning="host time per kernel"),

@@ -107,7 +107,7 @@ def bands_of(rows: list[Observation], residuals: Floats) -> dict[str, Band]:
     for study in set(studies):
         centred[studies == study] -= np.median(residuals[studies == study])
     sizes = {study: int((studies == study).sum()) for study in set(studies)}
-    in_study = np.array([sizes[study] > 1 for study in studies])
+    in_study = np.array([sizes[study] > 2 for study in studies])
     groups: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
         arch = row.case.groups.arch

@@ -129,7 +129,7 @@ def gemm_command(file: str, peak: str, dtype: str | None, format_: str, output: 
 
 @command.command("rows")
 @click.argument("folder", metavar="FOLDER", type=click.Path())
-@click.option("--rounds", type=click.IntRange(1, 50), default=6, show_default=True, help="Rounds of the fit.")
+@click.option("--rounds", type=click.IntRange(1, 50), default=8, show_default=True, help="Rounds of the fit.")
 @click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the fit to FILE (YAML).")
 @_format
 def rows_command(folder: str, rounds: int, output: str | None, format_: str) -> None:

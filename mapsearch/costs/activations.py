@@ -99,8 +99,7 @@ def _mla_rows(tp: Num, recompute: Num, mla: Mla, heads: int, run: Run) -> Num:
 def score_matrix_activation_bytes(recompute: Num, *, model: Model, run: Run) -> Num:
     """What attention without a flash kernel would add, per token: softmax, its mask and its output, 5 n_q s.
 
-    2 n_q s without dropout. Not part of any composition: every mapping is costed with a flash kernel. It ties the
-    rows above to published figures from before such kernels.
+    2 n_q s without dropout. Added where a run says that its attention is not fused.
 
     Axes: recompute. Unit: bytes per token. Source: [K22] (5 a s / h per s b h), quoted in FORMULAS 3.3.
     """

@@ -308,7 +308,7 @@ def routed_elementwise_s(
     activation = model.ffn_matrices * (received * moe.expert_ffn / _floats(etp) + _floats(tokens) * moe.shared_ffn)
     scores = _floats(tokens) * 3.0 * moe.experts
     moved = 3.0 * sent * model.hidden + _floats(tokens) * model.hidden + sorts * received * model.hidden
-    return _half_layer_s(tokens, moved + activation + scores, model, fabric, profile)
+    return _half_layer_s(tokens, (moved + activation + scores) * profile.routed_passes, model, fabric, profile)
 
 
 # --- ends of the model and of the step ---------------------------------------------------------------------------

@@ -82,6 +82,8 @@ def _layer_bytes(view: AttentionView, rec: Num) -> tuple[Num, Num, Num]:
     """Activation bytes per token and layer: attention half, dense FFN half, MoE half without its routed rows (F3.3)."""
     model, told = view.facts.model, _told(view.facts)
     attention = activations.attention_activation_bytes(view.tp, rec, **told)
+    if not view.facts.run.flash_attention:
+        attention = attention + activations.score_matrix_activation_bytes(rec, **told)
     dense = activations.dense_ffn_activation_bytes(view.tp, rec, **told) if model.dense_layers else 0.0
     moe = activations.moe_base_activation_bytes(view.tp, rec, **told) if model.moe else 0.0
     return attention, dense, moe

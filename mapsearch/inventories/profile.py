@@ -60,6 +60,8 @@ class Profile(Inventory):
     """Share of `gemm` and `grouped_gemm` efficiency that FP8 products keep, each against its own peak."""
     memory_bandwidth: float = Field(gt=0.0, le=1.0)
     """Share of HBM bandwidth that elementwise kernels reach."""
+    routed_passes: float = Field(default=1.0, gt=0.0)
+    """Traffic of the router's permutations and activations over the counted passes: unfused kernels pass more often."""
     kernel_launch: Seconds = 0.0
     """Host time per kernel that is not hidden."""
     kernels_per_layer: float = Field(default=0.0, ge=0.0)
