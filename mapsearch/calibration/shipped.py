@@ -18,7 +18,7 @@ import numpy as np
 
 from mapsearch import documents
 from mapsearch.calibration.fit import BLOCKS, Fit, Observation
-from mapsearch.calibration.parameters import NAMES, PARAMETERS, applied
+from mapsearch.calibration.parameters import NAMES, PARAMETERS, applied, with_fields
 from mapsearch.errors import InputError, listed, near_miss
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.profiles import load_profile, profile_for, profile_names
@@ -69,10 +69,9 @@ class Shipped:
         """A built-in profile under one framework family and year; as it is when no row ran on its device."""
         if base.name not in self.fit.own.get("device", {}):
             return base
-        fitted = applied(base, self.fit.logs(device=base.name, family=family, epoch=epoch))
-        named = dict(zip(BLOCKS, (base.name, family, epoch), strict=True))
-        parts = [f"{self.counts.get(block, {}).get(name, 0)} of {name}" for block, name in named.items()]
-        note = f"fitted: on {self.rows} measured runs, {', '.join(parts)}"
+        fitted = rounded(applied(base, self.fit.logs(device=base.name, family=family, epoch=epoch)))
+        own = self.counts.get("device", {}).get(base.name, 0)
+        note = f"fitted: {self.rows} measured runs, {own} on {base.name}; {family} {epoch}"
         return marked(fitted, note).model_copy(update={"evidence": "fitted"})
 
     def band(self, base: Profile, arch: str) -> Band | None:
@@ -83,6 +82,18 @@ class Shipped:
             if group in self.bands:
                 return self.bands[group]
         return self.bands.get("all")
+
+
+def rounded(profile: Profile) -> Profile:
+    """The profile with its fitted fields to four digits: more would pretend to be known."""
+    changes = {}
+    for field in dict.fromkeys(field for parameter in PARAMETERS for field in parameter.fields):
+        value: Any = profile
+        for part in field.split("."):
+            value = getattr(value, part)
+        if value is not None:
+            changes[field] = float(f"{value:.4g}")
+    return with_fields(profile, changes)
 
 
 def marked(profile: Profile, note: str) -> Profile:

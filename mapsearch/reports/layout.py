@@ -13,7 +13,19 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 from rich.text import Text
 
-_ASCII = {"·": "-", "→": "->", "×": "x", "≤": "<=", "≥": ">=", "−": "-", "…": "...", "–": "-", "│": "|"}
+_ASCII = {
+    "·": "-",
+    "→": "->",
+    "×": "x",
+    "≤": "<=",
+    "≥": ">=",
+    "−": "-",
+    "…": "...",
+    "–": "-",
+    "│": "|",
+    "≈": "~",
+    "±": "+-",
+}
 
 
 @dataclass(frozen=True)

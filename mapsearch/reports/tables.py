@@ -39,6 +39,8 @@ def solve_lines(answer: Answer, *, width: int, verbose: bool = False, footer: bo
     lines = _header(answer, width)
     if answer.mappings:
         lines += [Text(""), *_ranking(answer.mappings, width)]
+    if answer.band:
+        lines += [Text(""), *flowed(band_text(answer), width=width, style="dim")]
     if answer.prices:
         lines += [Text(""), *(line for one in answer.prices for line in flowed(price_text(one), width=width))]
     if verbose and answer.best:
@@ -112,11 +114,25 @@ def _ranking(mappings: Sequence[RankedMapping], width: int) -> list[Text]:
     return lines
 
 
+def step_text(mapping: RankedMapping) -> str:
+    """The step time, marked when the model cannot tell the mapping from the first."""
+    return f"{'' if mapping.separable else '≈ '}{human.seconds(mapping.step_time_s, 4)}"
+
+
+def band_text(answer: Answer) -> str:
+    """How far off step times may be, and what the mark on some of them means."""
+    if answer.band is None:
+        return ""
+    alike = any(not mapping.separable for mapping in answer.mappings)
+    mark = f"; ≈: closer than {human.percent(answer.band.order_share)}, not told apart from the first" if alike else ""
+    return f"Step times ± {human.percent(answer.band.share)}{mark}. {answer.band.statement}."
+
+
 def _numbers(mappings: Sequence[RankedMapping]) -> list[Column]:
     differ = len({mapping.devices for mapping in mappings}) > 1
     return [
         Column("#", [str(mapping.rank) for mapping in mappings]),
-        Column("step", [human.seconds(mapping.step_time_s, 4) for mapping in mappings], style="bold"),
+        Column("step", [step_text(mapping) for mapping in mappings], style="bold"),
         Column("tokens/s", [human.count(mapping.tokens_per_s) for mapping in mappings]),
         Column("MFU", [human.percent(mapping.mfu) for mapping in mappings]),
         Column("worst HBM", [memory_text(mapping) for mapping in mappings]),
