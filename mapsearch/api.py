@@ -346,6 +346,7 @@ class _Work:
             proofs=self.proofs,
             provenance=provenance_of(inputs.named, inputs.devices),
             mappings=mappings,
+            band=band,
             prices=prices,
             notes=notes,
             interrupted=self.interrupted or requested(),
