@@ -95,7 +95,7 @@ def _may_bind(problem: Problem, relation: Relation) -> bool:
     return any(code and bool(code & Offload.NVME) == to_nvme for code in problem.candidates["offload"])
 
 
-STEPS = (LOOK_AHEAD, 1.08, WHAT_IF)
+STEPS = (LOOK_AHEAD, WHAT_IF)
 """Shares of the HBM limit that are tried in turn: the nearest unlocked mapping is in the first that has one."""
 
 
