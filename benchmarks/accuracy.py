@@ -88,7 +88,7 @@ def held_out_profiles(folder: Path, processes: int = PROCESSES) -> Profiles:
     cases, _ = cases_of(rows, hardware or read_rows(PUBLISHED)[1])
     seen = observations(case for case in cases if case.groups.quality != "C")
     full, table = fit(seen, rounds=ROUNDS, processes=processes)
-    by_source = folds(seen, full, table, lambda row: row.case.groups.source)
+    by_source = folds(seen, full, table, lambda row: row.case.groups.source, processes=processes)
 
     def pick(case: Case) -> Profile | None:
         base = profile_of(case)

@@ -205,8 +205,13 @@ def logs_of(fitted: Fit, row: Observation) -> Floats:
     return fitted.logs(**{block: getattr(row, block) for block in BLOCKS})
 
 
-def solved(rows: list[Observation], table: Floats, start: Floats, layout: _Layout, weights: Floats) -> Floats:
-    """One Gauss-Newton step: ridge least squares on the linearised, robustly weighted residuals."""
+def solved(
+    rows: list[Observation], table: Floats, start: Floats, layout: _Layout, weights: Floats, *, reach: float = 0.5
+) -> Floats:
+    """One Gauss-Newton step: ridge least squares on the linearised, robustly weighted residuals.
+
+    No unknown moves by more than `reach`.
+    """
     residuals, slopes = table[:, 0], table[:, 1:]
     design = np.zeros((len(rows), layout.size))
     for index, row in enumerate(rows):
@@ -221,7 +226,7 @@ def solved(rows: list[Observation], table: Floats, start: Floats, layout: _Layou
         right = design.T @ (robust * (design @ start - residuals))
         values = np.asarray(np.linalg.solve(normal, right), dtype=np.float64)
         here = np.asarray(residuals + design @ (values - start), dtype=np.float64)
-    return np.asarray(np.clip(values, start - 0.5, start + 0.5), dtype=np.float64)
+    return np.asarray(np.clip(values, start - reach, start + reach), dtype=np.float64)
 
 
 def fit(
@@ -249,8 +254,18 @@ def _logs(fitted: Fit) -> Callable[[Observation], Floats]:
     return lambda row: logs_of(fitted, row)
 
 
-def folds(rows: list[Observation], full: Fit, table: Floats, group: Callable[[Observation], Any]) -> dict[Any, Fit]:
-    """For every group, a fit that saw no row of it; the linearisation at the full fit serves all."""
+AGAIN = 8
+"""Rows of a group from which its fold is linearised a second time: leaving few rows out moves the fit little."""
+
+
+def folds(
+    rows: list[Observation], full: Fit, table: Floats, group: Callable[[Observation], Any], *, processes: int = 2
+) -> dict[Any, Fit]:
+    """For every group, a fit that saw no row of it.
+
+    The first step uses the linearisation at the full fit and may go as far as the rows that are left ask for; a fold
+    that leaves many rows out is then linearised where it arrived, and solved again.
+    """
     layout = layout_of(rows)
     start = layout.packed(full)
     keys = [group(row) for row in rows]
@@ -258,7 +273,12 @@ def folds(rows: list[Observation], full: Fit, table: Floats, group: Callable[[Ob
     for key in sorted(set(keys), key=str):
         stays = np.array([k != key for k in keys])
         kept = [row for row, inside in zip(rows, stays, strict=True) if inside]
-        found[key] = layout.unpacked(solved(kept, table[stays], start, layout, np.ones(len(kept))))
+        weights = np.ones(len(kept))
+        fold = layout.unpacked(solved(kept, table[stays], start, layout, weights, reach=np.inf))
+        if len(rows) - len(kept) >= AGAIN:
+            again = evaluated(kept, _logs(fold), slopes=True, processes=processes)
+            fold = layout.unpacked(solved(kept, again, layout.packed(fold), layout, weights))
+        found[key] = fold
     return found
 
 
@@ -266,5 +286,5 @@ def held_out(
     rows: list[Observation], full: Fit, table: Floats, group: Callable[[Observation], Any], *, processes: int = 2
 ) -> Floats:
     """Log residual of every row predicted by the fit that saw no row of its group."""
-    found = folds(rows, full, table, group)
+    found = folds(rows, full, table, group, processes=processes)
     return evaluated(rows, lambda row: logs_of(found[group(row)], row), slopes=False, processes=processes)[:, 0]

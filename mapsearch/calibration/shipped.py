@@ -196,7 +196,9 @@ def profile_named(text: str) -> Profile:
         return base
     if not wish:
         return shipped().profile(base)
-    family, _, epoch = wish.rpartition("-")
+    family, dash, epoch = wish.rpartition("-")
+    if not dash:
+        raise InputError(f"{wish!r} is not a fit; write NAME@FAMILY-YEAR or NAME@unfitted", file=text)
     for block, value in (("family", family), ("epoch", epoch)):
         known = shipped().fit.own.get(block, {})
         if value not in known:
