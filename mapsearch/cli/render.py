@@ -103,7 +103,13 @@ def _show(lines: Sequence[Text]) -> None:
 
     from mapsearch.reports.layout import to_ascii
 
-    console = Console(highlight=False, width=10**4, legacy_windows=False)
+    class Screen(Console):
+        """A console that lets a closed pipe end the command quietly instead of with exit code 1."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    console = Screen(highlight=False, width=10**4, legacy_windows=False)
     shown = [line if _can_show(line.plain) else type(line)(to_ascii(line.plain)) for line in lines]
     for line in shown:
         console.print(line, soft_wrap=True)

@@ -141,3 +141,14 @@ def test_bash_completes_in_a_process_of_its_own():
 
     assert completed("mapsearch so") == ["plain,solve"]
     assert "plain,asic-64" in completed("mapsearch solve --topology asic")
+
+
+@pytest.mark.parametrize("command", [("topology", "list"), ("model", "show", "mixtral-8x7b"), ("schema", "run")])
+def test_a_reader_that_leaves_is_no_error(command):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mapsearch", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    errors = process.stderr.read().decode()
+    assert process.wait(timeout=60) == 0
+    assert errors == ""
