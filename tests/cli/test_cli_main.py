@@ -144,7 +144,7 @@ def test_bash_completes_in_a_process_of_its_own():
 
 
 @pytest.mark.parametrize("command", [("topology", "list"), ("model", "show", "mixtral-8x7b"), ("schema", "run")])
-def test_a_reader_that_leaves_is_no_error(command):
+def test_a_reader_that_leaves_before_a_table_is_no_error(command):
     process = subprocess.Popen(
         [sys.executable, "-m", "mapsearch", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
