@@ -96,6 +96,19 @@ def attention_kept(view: AttentionView, rec: Num) -> list[Num]:
     return [tokens * ((k.dense + k.moe) * attention + k.dense * dense + k.moe * moe) for k in view.cell.kinds]
 
 
+def present(count: Num) -> Num:
+    """1 on kinds of stage that have something, 0 elsewhere; DualPipe counts halves, each of them is there in full."""
+    return np.where(np.asarray(count) > 0, 1.0, 0.0)
+
+
+def _largest_layers(view: AttentionView) -> list[Num]:
+    """Parameters, routed experts apart, of the largest layer that each kind of stage has."""
+    model = view.facts.model
+    dense = parameters.dense_layer_parameters(view.tp, model=model) if model.ffn else 0.0 * view.tp
+    moe = parameters.moe_layer_parameters(view.tp, model=model) if model.moe else 0.0 * view.tp
+    return [maximum(present(k.dense) * dense, present(k.moe) * moe) for k in view.cell.kinds]
+
+
 def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
     """HBM bytes of an attention option by part and kind of stage (F3.3, F3.4, F3.6, F3.7b)."""
     cell, model, run, tokens = view.cell, view.facts.model, view.facts.run, view.cell.tokens
@@ -110,9 +123,7 @@ def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
     start = activations.embedding_activation_bytes(view.tp, **told)
     dense_transient = activations.dense_backward_transient_bytes(tokens, **told)
     moe_transient = activations.moe_backward_transient_bytes(tokens, **told)
-    layer = parameters.dense_layer_parameters(view.tp, model=model) if model.dense_layers else 0.0 * view.tp
-    if model.moe:
-        layer = maximum(layer, parameters.moe_layer_parameters(view.tp, model=model))
+    layers = _largest_layers(view)
     result["activations"] = [
         resident(cell, i) * (kept[i] + cell.kinds[i].embedding * tokens * start) + cell.kinds[i].output * tokens * ends
         for i in kinds
@@ -124,15 +135,14 @@ def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
     ]
     result["logits_or_transient"] = [
         maximum(
-            dense_transient * np.minimum(k.dense, 1.0),
-            moe_transient * np.minimum(k.moe, 1.0),
-            k.output * logits,
+            dense_transient * present(k.dense),
+            moe_transient * present(k.moe),
+            present(k.output) * logits,
         )
         for k in cell.kinds
     ]
-    result["gradient_scratch"] = [memory.weight_gradient_scratch_bytes(layer, run=run) for _ in kinds]
-    live = memory.zero3_live_bytes(layer, cell.zero, run=run)
-    result["gathered_weights"] = [live for _ in kinds]
+    result["gradient_scratch"] = [memory.weight_gradient_scratch_bytes(layer, run=run) for layer in layers]
+    result["gathered_weights"] = [memory.zero3_live_bytes(layer, cell.zero, run=run) for layer in layers]
     communicators = memory.attention_communicator_bytes(view.tp, view.cp, cell.dp, cell.pp, profile=view.facts.profile)
     result["communicators"] = [communicators for _ in kinds]
     return result
@@ -178,15 +188,15 @@ def expert_memory(view: ExpertView) -> dict[str, list[Num]]:
     result = _states(routed_parameters(view), view.edp, cell)
     kept, full = routed_kept(view, cell.recompute), routed_kept(view, np.int64(0))
     layer = parameters.expert_parameters(view.etp, view.ep, model=model)
-    present = [np.minimum(k.moe, 1.0) for k in cell.kinds]
+    here = [present(k.moe) for k in cell.kinds]
     result["activations"] = [resident(cell, i) * kept[i] for i in range(len(cell.kinds))]
     result["recomputed_layer"] = [(full[i] - kept[i]) / maximum(k.moe, 1.0) for i, k in enumerate(cell.kinds)]
     live = memory.zero3_live_bytes(layer, cell.zero, run=run)
-    result["gathered_weights"] = [p * live for p in present]
+    result["gathered_weights"] = [p * live for p in here]
     buffers = memory.dispatcher_buffer_bytes(cell.tokens, view.etp, view.ep, view.dispatcher, **told)
-    result["dispatcher_buffers"] = [p * buffers for p in present]
+    result["dispatcher_buffers"] = [p * buffers for p in here]
     communicators = memory.expert_communicator_bytes(view.etp, view.ep, view.edp, profile=view.facts.profile)
-    result["communicators"] = [p * communicators for p in present]
+    result["communicators"] = [p * communicators for p in here]
     return result
 
 
