@@ -8,8 +8,6 @@ fits is an answer.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import math
 import time
 from collections.abc import Callable
@@ -177,23 +175,12 @@ def _told_apart(mappings: list[RankedMapping], band: ErrorBand | None) -> list[R
     return [m.model_copy(update={"separable": m.rank == 1 or m.step_time_s > reach}) for m in mappings]
 
 
-def _optional(module: str, name: str) -> Any:
-    """A function of a module that may not be installed, or None."""
-    try:
-        there = importlib.util.find_spec(module)
-    except ModuleNotFoundError:
-        return None
-    return getattr(importlib.import_module(module), name, None) if there else None
-
-
-def _prover(backend: str) -> Callable[..., Proof] | None:
+def _prover(backend: str) -> Callable[..., Proof]:
     """The function that proves a search with this backend. Raises BackendMissing, UsageError."""
-    prove = _optional("mapsearch.solver.proof", "prove")
-    if prove is None:
-        return None
-    choose = _optional("mapsearch.solver.backends", "choose")
-    if choose is not None:
-        choose(backend)
+    from mapsearch.solver.backends import choose
+    from mapsearch.solver.proof import prove
+
+    choose(backend)
     return lambda problem, found, deadline, watch: prove(problem, found, backend, deadline, watch)
 
 
@@ -252,10 +239,11 @@ class _Work:
 
     def bindings(self) -> list[tuple[Binding | None, str]]:
         """What binds each mapping, and what to relax."""
-        explain = _optional("mapsearch.solver.explain.binding", "bindings")
+        from mapsearch.solver.explain.binding import bindings as explain
+
         count = len(self.found.top if self.found else [])
         unknown: list[tuple[Binding | None, str]] = [(None, "what binds was not looked for")] * count
-        if explain is None or self.interrupted or not unknown:
+        if self.interrupted or self.found is None or not unknown:
             return unknown
         if self.late():
             self.notes.append("the time limit left no time to find what binds")
@@ -282,8 +270,9 @@ class _Work:
 
     def conflict(self) -> dict[str, Any]:
         """Why nothing fits, and the least changes that make something fit."""
-        explain = _optional("mapsearch.solver.explain.conflict", "explain_infeasible")
-        if explain is None or self.interrupted:
+        from mapsearch.solver.explain.conflict import explain_infeasible as explain
+
+        if self.interrupted:
             return {}
         if self.late():
             self.notes.append("the time limit left no time to explain why nothing fits")

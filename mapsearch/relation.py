@@ -1,6 +1,6 @@
 """Relations: quantity <= limit, with a margin, a reason and levers.
 
-Contents: Lever, Relation, Verdict.
+Contents: Side, Relation.
 
 A relation never answers with a bare bool: its margin is `limit - demand` in its unit, negative when broken.
 Pure yes/no rules have demand 0 or 1 and limit 0.
@@ -14,29 +14,6 @@ from typing import Any, Literal
 
 Side = Literal["cell", "attention", "expert", "pair"]
 """Which part of a mapping a relation reads: the shared cell, one grid's option, or both together."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One relation judged on one mapping: numbers, and the sentence that states them."""
-
-    relation: str
-    demand: float
-    limit: float
-    unit: str
-    reason: str
-    levers: tuple[str, ...] = ()
-    origin: str = "physics"
-
-    @property
-    def margin(self) -> float:
-        """Limit minus demand, in the relation's unit."""
-        return self.limit - self.demand
-
-    @property
-    def holds(self) -> bool:
-        """True when the margin is not negative."""
-        return self.margin >= 0.0
 
 
 @dataclass(frozen=True)
