@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapsearch.cli.options import check_output
+from mapsearch.cli.options import check_output, output_file, view_format
 from mapsearch.cli.render import emit_view, write_text
 from mapsearch.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from mapsearch.units import Dimension
 
-F = TypeVar("F", bound=Callable[..., Any])
-_format = click.option(
-    "--format", "-f", "format_", type=click.Choice(("table", "json")), default="table", show_default=True,
-    help="How to show the fit.",
-)  # fmt: skip
-_output = click.option(
-    "--output", "-o", type=click.Path(), metavar="FILE", help="Write the measured part of a profile to FILE (YAML)."
-)
+_format = view_format("table", "json", help_="How to show the fit.")
+_output = output_file("Write the measured part of a profile to FILE (YAML).")
 
 
 @click.group("calibrate", short_help="Fit the numbers of a profile to measurements.")
@@ -130,7 +123,7 @@ def gemm_command(file: str, peak: str, dtype: str | None, format_: str, output: 
 @command.command("rows")
 @click.argument("folder", metavar="FOLDER", type=click.Path())
 @click.option("--rounds", type=click.IntRange(1, 50), default=8, show_default=True, help="Rounds of the fit.")
-@click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the fit to FILE (YAML).")
+@output_file("Write the fit to FILE (YAML).")
 @_format
 def rows_command(folder: str, rounds: int, output: str | None, format_: str) -> None:
     """Fit the profiles to a folder of measured training runs (rows as in benchmarks/published/SCHEMA.md).

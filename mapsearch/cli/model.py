@@ -6,16 +6,13 @@ from typing import Any
 
 import click
 
-from mapsearch.cli.options import CatalogueName, check_output
+from mapsearch.cli.options import CatalogueName, check_output, output_file, view_format
 from mapsearch.cli.render import emit_view, write_text
 from mapsearch.errors import UsageError
 
 _MODEL = CatalogueName("mapsearch.inventories", "models")
-_format = click.option(
-    "--format", "-f", "format_", type=click.Choice(("table", "json", "yaml")), default="table", show_default=True,
-    help="How to write the result.",
-)  # fmt: skip
-_output = click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write to FILE instead of the screen.")
+_format = view_format("table", "json", "yaml")
+_output = output_file()
 _set = click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE",
     help="Give or replace a key of the file, by the file's own name; null takes one away. Repeatable.",

@@ -1,7 +1,7 @@
 """Options that several commands share: inputs, overrides of the run, the user's own constraints, and output.
 
 Contents: FORMATS, OVERRIDES, CONSTRAINTS, CatalogueName, Duration, input_options, constraint_options,
-devices_option, output_options, given, read_run, output_format, check_output.
+devices_option, output_options, view_format, output_file, given, read_run, output_format, check_output.
 """
 
 from __future__ import annotations
@@ -147,6 +147,18 @@ def constraint_options(function: F) -> F:
     )(function)
 
 
+def view_format(*choices: str, help_: str = "How to write the result.") -> Callable[[F], F]:
+    """--format of a command that shows one document: a table unless asked otherwise."""
+    return click.option(
+        "--format", "-f", "format_", type=click.Choice(choices), default="table", show_default=True, help=help_
+    )
+
+
+def output_file(help_: str = "Write to FILE instead of the screen.") -> Callable[[F], F]:
+    """--output."""
+    return click.option("--output", "-o", type=click.Path(), metavar="FILE", help=help_)
+
+
 def output_options(function: F) -> F:
     """--format, --output, --quiet, --verbose."""
     return _stack(
@@ -157,7 +169,7 @@ def output_options(function: F) -> F:
             type=click.Choice(FORMATS),
             help="How to write the result.  [default: by the name of --output, else table]",
         ),
-        click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write to FILE instead of the screen."),
+        output_file(),
         click.option("--quiet", "-q", is_flag=True, help="No progress, no footer."),
         click.option("--verbose", "-v", is_flag=True, help="All assumptions, and where time and memory go."),
     )(function)

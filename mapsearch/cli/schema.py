@@ -7,7 +7,7 @@ import json
 
 import click
 
-from mapsearch.cli.options import check_output
+from mapsearch.cli.options import check_output, output_file
 from mapsearch.cli.render import write_text
 
 DOCUMENTS = {
@@ -24,7 +24,7 @@ DOCUMENTS = {
 
 @click.command("schema", short_help="Print the JSON Schema of an input file or of the answer.")
 @click.argument("document", type=click.Choice(tuple(DOCUMENTS)))
-@click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write to FILE instead of the screen.")
+@output_file()
 def command(document: str, output: str | None) -> None:
     """Print the JSON Schema of a document, for editors and checkers."""
     check_output(output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mapsearch.cli.options import CatalogueName, check_output
+from mapsearch.cli.options import CatalogueName, check_output, output_file, view_format
 from mapsearch.cli.render import emit_view, write_text
 from mapsearch.errors import InputError
 
@@ -16,11 +16,8 @@ if TYPE_CHECKING:
     from mapsearch.topologies import Topology
 
 _TOPOLOGY = CatalogueName("mapsearch.topologies")
-_format = click.option(
-    "--format", "-f", "format_", type=click.Choice(("table", "json", "yaml")), default="table", show_default=True,
-    help="How to write the result.",
-)  # fmt: skip
-_output = click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write to FILE instead of the screen.")
+_format = view_format("table", "json", "yaml")
+_output = output_file()
 _devices = click.option(
     "--devices", type=click.IntRange(1, 2**30), metavar="N",
     help="The same cluster with exactly N devices: its outermost levels shrink or grow.",
