@@ -12,7 +12,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,29 @@ MOST_CANDIDATES = 5
 """Mappings per row that are evaluated where the row leaves some open."""
 
 
+class Sample(Protocol):
+    """One measured step time, and the mappings that it may have been measured with."""
+
+    @property
+    def profile(self) -> Profile:
+        """Where the fit starts from."""
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """The mappings laid out as views."""
+
+    @property
+    def measured_s(self) -> float:
+        """Measured step time."""
+
+    @property
+    def tuned(self) -> bool:
+        """True when the fastest of the mappings was measured, False for the one in the middle."""
+
+
+S = TypeVar("S", bound=Sample)
+
+
 @dataclass(frozen=True)
 class Observation:
     """One row as the fit sees it."""
@@ -54,6 +77,11 @@ class Observation:
     def measured_s(self) -> float:
         """Measured step time."""
         return float(self.case.measured.step_time_s or np.nan)
+
+    @property
+    def tuned(self) -> bool:
+        """True when the source prints its best mapping only."""
+        return self.case.tuned
 
 
 BLOCKS = ("device", "family", "epoch")
@@ -126,28 +154,26 @@ def observations(cases: Iterable[Case]) -> list[Observation]:
     return found
 
 
-def predicted(observation: Observation, logs: Sequence[Floats]) -> Floats:
+def predicted(sample: Sample, logs: Sequence[Floats]) -> Floats:
     """Step time under several parameter vectors: the median over the row's candidates, or the fastest when tuned."""
-    sets = stacked([applied(observation.profile, log) for log in logs])
-    times = np.stack([point_step_s(with_profile(point, sets)).reshape(-1) for point in observation.points])
-    return times.min(axis=0) if observation.case.tuned else np.asarray(np.median(times, axis=0))
+    sets = stacked([applied(sample.profile, log) for log in logs])
+    times = np.stack([point_step_s(with_profile(point, sets)).reshape(-1) for point in sample.points])
+    return times.min(axis=0) if sample.tuned else np.asarray(np.median(times, axis=0))
 
 
-_WORK: list[Observation] = []
+_WORK: Sequence[Sample] = ()
 
 
 def _row(job: tuple[int, Floats, bool]) -> Floats:
     """Residual of one row, followed by its derivative to each parameter when asked."""
     index, logs, slopes = job
-    observation = _WORK[index]
+    sample = _WORK[index]
     points = [logs + step for step in steps(len(PARAMETERS), STEP)] if slopes else [logs]
-    residuals = np.log(predicted(observation, points) / observation.measured_s)
+    residuals = np.log(predicted(sample, points) / sample.measured_s)
     return np.concatenate([residuals[:1], (residuals[1:] - residuals[0]) / STEP])
 
 
-def evaluated(
-    rows: list[Observation], logs: Callable[[Observation], Floats], *, slopes: bool, processes: int
-) -> Floats:
+def evaluated(rows: Sequence[S], logs: Callable[[S], Floats], *, slopes: bool, processes: int) -> Floats:
     """Residuals (and slopes) of all rows: shape (rows, 1 or 1 + parameters)."""
     global _WORK  # noqa: PLW0603 - what forked workers read
     _WORK = rows
@@ -164,15 +190,17 @@ class _Layout:
 
     names: list[tuple[str, str]]
     """(block, name) of each vector after the shared one."""
+    kinds: tuple[str, ...] = BLOCKS
+    """The blocks that a row has a name in."""
 
     @property
     def size(self) -> int:
         """Unknowns."""
         return len(PARAMETERS) * (1 + len(self.names))
 
-    def blocks(self, row: Observation) -> list[int]:
+    def blocks(self, row: Sample) -> list[int]:
         """First column of each vector that adds to a row."""
-        own = [1 + self.names.index((block, getattr(row, block))) for block in BLOCKS]
+        own = [1 + self.names.index((block, getattr(row, block))) for block in self.kinds]
         return [len(PARAMETERS) * place for place in (0, *own)]
 
     def priors(self) -> Floats:
@@ -195,18 +223,18 @@ class _Layout:
         return np.concatenate([fitted.shared, *parts])
 
 
-def layout_of(rows: list[Observation]) -> _Layout:
+def layout_of(rows: Sequence[Sample], kinds: tuple[str, ...] = BLOCKS) -> _Layout:
     """The unknowns that rows can speak about."""
-    return _Layout(sorted({(block, getattr(row, block)) for row in rows for block in BLOCKS}))
+    return _Layout(sorted({(block, getattr(row, block)) for row in rows for block in kinds}), kinds)
 
 
-def logs_of(fitted: Fit, row: Observation) -> Floats:
+def logs_of(fitted: Fit, row: Sample) -> Floats:
     """The parameters that a fit gives a row."""
-    return fitted.logs(**{block: getattr(row, block) for block in BLOCKS})
+    return fitted.logs(**{block: getattr(row, block) for block in BLOCKS if block in fitted.own})
 
 
 def solved(
-    rows: list[Observation], table: Floats, start: Floats, layout: _Layout, weights: Floats, *, reach: float = 0.5
+    rows: Sequence[Sample], table: Floats, start: Floats, layout: _Layout, weights: Floats, *, reach: float = 0.5
 ) -> Floats:
     """One Gauss-Newton step: ridge least squares on the linearised, robustly weighted residuals.
 
@@ -230,15 +258,16 @@ def solved(
 
 
 def fit(
-    rows: list[Observation],
+    rows: Sequence[S],
     *,
+    kinds: tuple[str, ...] = BLOCKS,
     weights: Floats | None = None,
     start: Fit | None = None,
     rounds: int = 6,
     processes: int = 2,
 ) -> tuple[Fit, Floats]:
     """Fit all parameters; also the residuals and slopes at the end, shape (rows, 1 + parameters)."""
-    layout = layout_of(rows)
+    layout = layout_of(rows, kinds)
     weight = np.ones(len(rows)) if weights is None else weights
     fitted = start or Fit(np.zeros(len(PARAMETERS), dtype=np.float64))
     for turn in range(rounds):
@@ -250,7 +279,7 @@ def fit(
     return fitted, evaluated(rows, _logs(fitted), slopes=True, processes=processes)
 
 
-def _logs(fitted: Fit) -> Callable[[Observation], Floats]:
+def _logs(fitted: Fit) -> Callable[[Sample], Floats]:
     return lambda row: logs_of(fitted, row)
 
 
@@ -259,14 +288,14 @@ AGAIN = 8
 
 
 def folds(
-    rows: list[Observation], full: Fit, table: Floats, group: Callable[[Observation], Any], *, processes: int = 2
+    rows: Sequence[S], full: Fit, table: Floats, group: Callable[[S], Any], *, processes: int = 2
 ) -> dict[Any, Fit]:
     """For every group, a fit that saw no row of it.
 
     The first step uses the linearisation at the full fit and may go as far as the rows that are left ask for; a fold
     that leaves many rows out is then linearised where it arrived, and solved again.
     """
-    layout = layout_of(rows)
+    layout = layout_of(rows, tuple(full.own))
     start = layout.packed(full)
     keys = [group(row) for row in rows]
     found: dict[Any, Fit] = {}
@@ -282,9 +311,7 @@ def folds(
     return found
 
 
-def held_out(
-    rows: list[Observation], full: Fit, table: Floats, group: Callable[[Observation], Any], *, processes: int = 2
-) -> Floats:
+def held_out(rows: Sequence[S], full: Fit, table: Floats, group: Callable[[S], Any], *, processes: int = 2) -> Floats:
     """Log residual of every row predicted by the fit that saw no row of its group."""
     found = folds(rows, full, table, group, processes=processes)
     return evaluated(rows, lambda row: logs_of(found[group(row)], row), slopes=False, processes=processes)[:, 0]

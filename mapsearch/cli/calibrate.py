@@ -19,7 +19,7 @@ _output = output_file("Write the measured part of a profile to FILE (YAML).")
 
 @click.group("calibrate", short_help="Fit the numbers of a profile to measurements.")
 def command() -> None:
-    """Fit the numbers of a profile to measurements: logs of collectives and timings of matrix products."""
+    """Fit the numbers of a profile to measurements: collectives, matrix products, whole steps."""
 
 
 @command.command("collectives")
@@ -118,6 +118,28 @@ def gemm_command(file: str, peak: str, dtype: str | None, format_: str, output: 
     part = gemm_part(fit)
     emit_view(lambda width: gemm_lines(fit, part, width=width), gemm_data(fit, part), format_=format_, output=None)
     _write_part(part, output)
+
+
+@command.command("steps")
+@click.argument("file", metavar="FILE", type=click.Path())
+@_format
+@output_file("Write the fitted profile to FILE (YAML), ready for --profile.")
+def steps_command(file: str, format_: str, output: str | None) -> None:
+    """Fit a profile to step times of your own (YAML: mappings and how long a step took).
+
+    The file names model, run and topology, once or per step, and lists steps, each with a mapping and a step_time. The
+    fit starts from the profile that `solve` would use. Shown is how far off each step was before, is in the fit, and
+    is when the fit does not see it.
+    """
+    from mapsearch import documents
+    from mapsearch.calibration.steps import fit_steps, read_steps
+    from mapsearch.reports.fits import steps_data, steps_lines
+
+    check_output(output)
+    found = fit_steps(read_steps(file), file=file)
+    emit_view(lambda width: steps_lines(found, width=width), steps_data(found), format_=format_, output=None)
+    if output is not None:
+        write_text(documents.dump(found.profile.model_dump(mode="json", exclude_defaults=True)), output)
 
 
 @command.command("rows")

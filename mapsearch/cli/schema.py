@@ -15,6 +15,7 @@ DOCUMENTS = {
     "run": "mapsearch.inventories.run:Run",
     "mapping": "mapsearch.inventories.mapping:Mapping",
     "profile": "mapsearch.inventories.profile:Profile",
+    "steps": "mapsearch.calibration.steps:MeasuredSteps",
     "topology": "mapsearch.topologies.spec:Topology",
     "answer": "mapsearch.answer:Answer",
     "check": "mapsearch.answer:CheckReport",

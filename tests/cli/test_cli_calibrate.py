@@ -110,3 +110,42 @@ def test_without_scipy(mapsearch, log, monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     result = mapsearch("calibrate", "collectives", log)
     assert result.code == 5 and "pip install 'mapsearch[calibrate]'" in result.err
+
+
+STEPS = """model: mixtral-8x7b
+run: long-context-128k
+topology: hgx-h100
+devices: 64
+sequence_length: 4096
+global_batch: 256
+steps:
+  - {name: four stages, step_time: 3.4 s, mapping: {tp: 4, dp: 4, pp: 4, ep: 8, edp: 2}}
+  - {name: one stage, step_time: 3.9 s, mapping: {tp: 8, dp: 8, ep: 8, edp: 8, micro_batch: 2}}
+"""
+
+
+def test_measured_steps_make_a_profile(mapsearch, tmp_path):
+    path, profile = tmp_path / "steps.yaml", tmp_path / "mine.yaml"
+    path.write_text(STEPS)
+    result = mapsearch("calibrate", "steps", path, "-o", profile)
+    assert result.code == 0 and "four stages" in result.out and "left out" in result.out
+    data = json.loads(mapsearch("calibrate", "steps", path, "-f", "json").out)
+    assert data["schema"] == "mapsearch.calibration-steps/1" and len(data["steps"]) == 2
+    before, after = (
+        max(abs(one[key] / one["measured_s"] - 1.0) for one in data["steps"]) for key in ("before_s", "fitted_s")
+    )
+    assert after < before
+    mapping = tmp_path / "m.yaml"
+    mapping.write_text("{tp: 4, dp: 4, pp: 4, ep: 8, edp: 2}")
+    inputs = ("--model", "mixtral-8x7b", "--topology", "hgx-h100", "--devices", 64, "--sequence-length", 4096)
+    checked = mapsearch("check", mapping, *inputs, "--global-batch", 256, "--profile", profile, "-f", "json")
+    step = json.loads(checked.out)["mapping"]["step_time_s"]
+    assert checked.code == 0 and step == pytest.approx(data["steps"][0]["fitted_s"], rel=2e-3)
+
+
+def test_measured_steps_that_cannot_be_read(mapsearch, tmp_path):
+    path = tmp_path / "steps.yaml"
+    path.write_text(STEPS.replace("step_time: 3.4 s", "step_time: fast"))
+    result = mapsearch("calibrate", "steps", path)
+    assert result.code == 2 and "steps.0.step_time" in result.err and "Traceback" not in result.err
+    assert mapsearch("calibrate", "steps", tmp_path / "none.yaml").code == 2
