@@ -100,7 +100,7 @@ BAD = {
     "grids": ({"steps": [{"step_time": "3 s", "mapping": {"tp": 2}}]}, "steps.0.mapping"),
     "layers": ({"steps": [{"step_time": "3 s", "mapping": {"pp": 64}}]}, "steps.0.mapping"),
     "devices": (
-        {"steps": [{"step_time": "3 s", "mapping": MAPPINGS[0], "topology": t} for t in ("hgx-h100", "hgx-a100")]},
+        {"steps": [{"step_time": "3 s", "mapping": dict(MAPPINGS[0]), "topology": t} for t in ("hgx-h100", "hgx-a100")]},
         "steps.1.topology",
     ),
 }
