@@ -1,10 +1,10 @@
 """How well the cost model predicts measured runs: step time and peak memory of every published row.
 
-    python -m benchmarks.accuracy [--rows DIR] [--held-out] [--unfitted] [--profile FILE] [--json] [--markdown]
+    python -m benchmarks.accuracy [--rows DIR] [--held-out [source|model]] [--unfitted] [--profile FILE] [--json]
 
 Errors are predicted / measured - 1; `bias` is their median, the other figures are of their absolute values. Rows of
-quality C are never counted in a group but `quality C`. The shipped fit predicts; with `--held-out` every source is
-predicted by a fit that saw no row of it.
+quality C are never counted in a group but `quality C`. The shipped fit predicts; with `--held-out` every source, or
+with `--held-out model` every model, is predicted by a fit that saw no row of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.scores import Scored, groups_of, memory_summary, naive_summary, ordering, summary
-from mapsearch.calibration.fit import epoch_of, fit, folds, observations
+from mapsearch.calibration.fit import BLOCKS, fit, folds, observations
+from mapsearch.calibration.generations import epoch_of, release_of
 from mapsearch.calibration.predict import (
     candidates_that_fit,
     limit_bytes,
@@ -77,24 +78,52 @@ Profiles = Callable[[Case], Profile | None]
 
 
 def shipped_profiles(case: Case) -> Profile | None:
-    """The shipped fit for the case's device, framework family and year."""
+    """The shipped fit for the case's device and generation of software."""
     base = profile_of(case)
-    return None if base is None else shipped().profile(base, case.groups.family, epoch_of(case))
+    return None if base is None else shipped().profile(base, *generation(case))
 
 
-def held_out_profiles(folder: Path, processes: int = PROCESSES) -> Profiles:
-    """Profiles by fits that each saw no row of the case's source."""
+def unfitted_profiles(case: Case) -> Profile | None:
+    """The built-in profile of the case's device as it is written."""
+    return profile_of(case)
+
+
+def generation(case: Case) -> tuple[str, str, str]:
+    """Framework family, year and release of the software."""
+    return case.groups.family, epoch_of(case), release_of(case)
+
+
+def source_of(case: Case) -> str:
+    """The source of a row."""
+    return case.groups.source
+
+
+def model_of(case: Case) -> str:
+    """The model of a row by its shape: sources write one model's name in several ways."""
+    moe = case.model.moe
+    experts = (moe.experts, moe.top_k) if moe else ()
+    return "-".join(str(size) for size in (case.model.layers, case.model.hidden, *experts))
+
+
+LEFT_OUT: dict[str, Callable[[Case], str]] = {"source": source_of, "model": model_of}
+"""What whole groups `--held-out` leaves out."""
+
+
+def held_out_profiles(folder: Path, by: str = "source", processes: int = PROCESSES) -> Profiles:
+    """Profiles by fits that each saw no row of the case's source, or of its model."""
+    group = LEFT_OUT[by]
     rows, hardware = read_rows(folder)
     cases, _ = cases_of(rows, hardware or read_rows(PUBLISHED)[1])
     seen = observations(case for case in cases if case.groups.quality != "C")
     full, table = fit(seen, rounds=ROUNDS, processes=processes)
-    by_source = folds(seen, full, table, lambda row: row.case.groups.source, processes=processes)
+    fitted = folds(seen, full, table, lambda row: group(row.case), processes=processes)
 
     def pick(case: Case) -> Profile | None:
         base = profile_of(case)
-        found = by_source.get(case.groups.source, full)
-        names = {"device": base.name if base else "", "family": case.groups.family, "epoch": epoch_of(case)}
-        return None if base is None else found.profile(base, **names)
+        found = fitted.get(group(case), full)
+        if base is None:
+            return None
+        return found.profile(base, **dict(zip(BLOCKS, (base.name, *generation(case)), strict=True)))
 
     return pick
 
@@ -156,7 +185,8 @@ def _percent(value: float | None, sign: str = "") -> str:
     return "-" if value is None else f"{100 * value:{sign}.1f}"
 
 
-def _table(title: str, groups: dict[str, dict[str, Any]], markdown: bool) -> list[str]:
+def table(title: str, groups: dict[str, dict[str, Any]], markdown: bool) -> list[str]:
+    """Errors by group as lines of text, or of Markdown."""
     shown = {name: values for name, values in groups.items() if values["n"]}
     columns = ("n", "median", "mean", "p90", "max", "bias")
     lines = [f"### {title}" if markdown else title, ""]
@@ -207,9 +237,9 @@ def _worst(report: Report, markdown: bool) -> list[str]:
 def text(report: Report, markdown: bool) -> str:
     """The tables."""
     found = document(report)
-    lines = _table("Step time: error in percent", found["time"], markdown)
-    lines += _table("Constant guess, leave-one-out: error in percent", found["naive"], markdown)
-    lines += _table("Peak memory: error in percent", found["memory"], markdown)
+    lines = table("Step time: error in percent", found["time"], markdown)
+    lines += table("Constant guess, leave-one-out: error in percent", found["naive"], markdown)
+    lines += table("Peak memory: error in percent", found["memory"], markdown)
     tau, regret, oom = found["tau"], found["regret"], found["oom"]
     lines += [
         f"Order inside {tau['n']} studies of at least 5 alternatives: Kendall's tau, median {_number(tau['median'])}.",
@@ -234,7 +264,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accuracy", description=__doc__.split("\n")[0])
     parser.add_argument("--rows", type=Path, default=PUBLISHED, help="folder of rows in the schema of SCHEMA.md")
     parser.add_argument("--profile", help="one profile for all rows instead of the built-in one of each device")
-    parser.add_argument("--held-out", action="store_true", help="predict every source by a fit that left it out")
+    parser.add_argument(
+        "--held-out",
+        nargs="?",
+        const="source",
+        choices=tuple(LEFT_OUT),
+        help="predict every source (or model) by a fit that left it out",
+    )
     parser.add_argument("--unfitted", action="store_true", help="the built-in profiles as written")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     parser.add_argument("--markdown", action="store_true", help="tables in Markdown")
@@ -245,9 +281,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = profile_named(given.profile)
         profiles = lambda case: chosen  # noqa: E731
     elif given.unfitted:
-        profiles = profile_of
+        profiles = unfitted_profiles
     elif given.held_out:
-        profiles = held_out_profiles(given.rows, given.processes)
+        profiles = held_out_profiles(given.rows, given.held_out, given.processes)
     report = run(given.rows, profiles, given.processes)
     if given.json:
         json.dump(document(report), sys.stdout, indent=2)

@@ -1,8 +1,9 @@
 """Fit of profile parameters to measured steps: few numbers, shared by all rows, held towards their datasheet values.
 
-Contents: Observation, Fit, epoch_of, observations, predicted, evaluated, fit, held_out.
+Contents: Sample, Observation, Fit, observations, predicted, evaluated, fit, folds, held_out.
 
-The logarithm of each parameter is a sum: what all rows share, and what device, framework family and software year add.
+The logarithm of each parameter is a sum: what all rows share, and what device, framework family, year of the software
+and its release add.
 Each part is held towards 0 by its prior, so a device with few rows keeps the common value. Residuals are
 log(predicted / measured) with a robust (Huber) weight. Left-out groups are predicted from a fit without them.
 """
@@ -16,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from mapsearch.calibration.generations import epoch_of, release_of
 from mapsearch.calibration.parameters import PARAMETERS, applied, steps
 from mapsearch.calibration.predict import (
     candidates_that_fit,
@@ -70,6 +72,7 @@ class Observation:
     device: str
     family: str
     epoch: str
+    release: str
     profile: Profile
     points: tuple[Point, ...]
 
@@ -84,20 +87,20 @@ class Observation:
         return self.case.tuned
 
 
-BLOCKS = ("device", "family", "epoch")
-"""What adds to the shared parameters: the device, the framework family, the year of the software."""
+BLOCKS = ("device", "family", "epoch", "release")
+"""What adds to the shared parameters: the device, and the framework's family, year and release."""
 
 
 @dataclass
 class Fit:
-    """Fitted logarithms: one vector for all, and one per device, framework family and software epoch."""
+    """Fitted logarithms: one vector for all, and one per device, framework family, year and release of the software."""
 
     shared: Floats
     own: dict[str, dict[str, Floats]] = field(default_factory=dict)
     """Block: {name: vector}."""
 
     def logs(self, **names: str) -> Floats:
-        """The sum for one device, family and epoch; unknown ones add nothing."""
+        """The sum for one device, family, epoch and release; unknown ones add nothing."""
         total = self.shared
         for block, name in names.items():
             found = self.own.get(block, {}).get(name)
@@ -107,37 +110,6 @@ class Fit:
     def profile(self, base: Profile, **names: str) -> Profile:
         """The built-in profile with the fitted factors."""
         return applied(base, self.logs(**names))
-
-
-EPOCHS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("2021", ("sc21",)),
-    ("2022", ("bigscience", "korthikanti")),
-    ("2023", ("llm_foundry", "megascale_2402", "zero_bubble", "23.")),
-    (
-        "2024",
-        (
-            "24.",
-            "internevo",
-            "fms_",
-            "moe_parallel_folding",
-            "r0.8",
-            "torchtitan",
-            "llama3_herd",
-            "ascend",
-            "vocabulary",
-            "maxtext_tpu_v5",
-            "model_reports",
-        ),
-    ),
-    ("2025", ("25.0", "r0.1", "r0.2", "modelzoo", "simumax", "megascale_moe", "kempner", "nemo_automodel", "tpu_v5p")),
-)
-"""Years of software by words of the source or release; what matches none is of 2026."""
-
-
-def epoch_of(case: Case) -> str:
-    """The year whose kernels and libraries a row used."""
-    words = f"{case.groups.source} {case.groups.framework}".lower()
-    return next((year for year, signs in EPOCHS if any(sign in words for sign in signs)), "2026")
 
 
 def observations(cases: Iterable[Case]) -> list[Observation]:
@@ -150,7 +122,8 @@ def observations(cases: Iterable[Case]) -> list[Observation]:
         mappings = candidates_that_fit(case, base) or list(case.mappings)
         index = np.unique(np.linspace(0, len(mappings) - 1, min(len(mappings), MOST_CANDIDATES)).round().astype(int))
         points = tuple(point_for(case, mappings[i], base) for i in index)
-        found.append(Observation(case, base.name, case.groups.family, epoch_of(case), base, points))
+        names = (base.name, case.groups.family, epoch_of(case), release_of(case))
+        found.append(Observation(case, *names, base, points))
     return found
 
 
@@ -245,14 +218,16 @@ def solved(
     for index, row in enumerate(rows):
         for block in layout.blocks(row):
             design[index, block : block + len(PARAMETERS)] += slopes[index]
+    # There are fewer rows than unknowns: the normal equations are solved on the side of the rows.
+    spread = layout.priors() ** 2
+    shared = (design * spread) @ design.T
+    wanted = design @ start - residuals
     here: Floats = np.array(residuals, dtype=np.float64)
     values: Floats = start.copy()
-    priors = layout.priors()
     for _ in range(12):
-        robust = weights * np.minimum(1.0, HUBER * NOISE / np.maximum(np.abs(here), 1e-12)) / NOISE**2
-        normal = design.T @ (robust[:, None] * design) + np.diag(priors**-2)
-        right = design.T @ (robust * (design @ start - residuals))
-        values = np.asarray(np.linalg.solve(normal, right), dtype=np.float64)
+        root = np.sqrt(weights * np.minimum(1.0, HUBER * NOISE / np.maximum(np.abs(here), 1e-12))) / NOISE
+        inner = np.eye(len(rows)) + root[:, None] * shared * root
+        values = spread * (design.T @ (root * np.linalg.solve(inner, root * wanted)))
         here = np.asarray(residuals + design @ (values - start), dtype=np.float64)
     return np.asarray(np.clip(values, start - reach, start + reach), dtype=np.float64)
 

@@ -1,4 +1,4 @@
-"""The fit that ships with mapsearch: profiles by device, framework family and year, and how far off they were.
+"""The fit that ships with mapsearch: profiles by device and generation of software, and how far off they were.
 
 Contents: Band, Shipped, shipped, written, profile_named, default_profile, DEFAULT_FAMILY, DEFAULT_EPOCH.
 
@@ -64,14 +64,26 @@ class Shipped:
     counts: dict[str, dict[str, int]]
     """Block: {name: rows}."""
     bands: dict[str, Band]
+    releases: dict[str, tuple[str, str]]
+    """Release of the software: its family and year."""
 
-    def profile(self, base: Profile, family: str = DEFAULT_FAMILY, epoch: str = DEFAULT_EPOCH) -> Profile:
-        """A built-in profile under one framework family and year; as it is when no row ran on its device."""
+    @property
+    def largest_releases(self) -> list[str]:
+        """The releases with most rows, by name."""
+        counts = self.counts.get("release", {})
+        return sorted(sorted(counts, key=lambda name: -counts[name])[:FEW])
+
+    def profile(
+        self, base: Profile, family: str = DEFAULT_FAMILY, epoch: str = DEFAULT_EPOCH, release: str = ""
+    ) -> Profile:
+        """A built-in profile under one generation of software; as it is when no row ran on its device."""
         if base.name not in self.fit.own.get("device", {}):
             return base
-        fitted = rounded(applied(base, self.fit.logs(device=base.name, family=family, epoch=epoch)))
+        fitted = rounded(applied(base, self.fit.logs(device=base.name, family=family, epoch=epoch, release=release)))
         own = self.counts.get("device", {}).get(base.name, 0)
-        note = f"fitted: {self.rows} measured runs, {own} on {base.name}; {family} {epoch}"
+        runs = self.counts.get("release", {}).get(release, 0)
+        of = f", {runs} of {release}" if runs else ""
+        note = f"fitted: {self.rows} measured runs, {own} on {base.name}{of}; {family} {epoch}"
         return marked(fitted, note).model_copy(update={"evidence": "fitted"})
 
     def band(self, base: Profile, arch: str) -> Band | None:
@@ -141,6 +153,7 @@ def written(fitted: Fit, rows: list[Observation], residuals: Floats) -> str:
     def factors(logs: Floats) -> dict[str, float]:
         return {name: float(f"{math.exp(value):.4g}") for name, value in zip(NAMES, logs, strict=True)}
 
+    releases = {row.release: {"family": row.family, "epoch": row.epoch} for row in rows}
     counts = {block: _counted(getattr(row, block) for row in rows) for block in BLOCKS}
     document = {
         "rows": len(rows),
@@ -150,6 +163,7 @@ def written(fitted: Fit, rows: list[Observation], residuals: Floats) -> str:
             block: {n: factors(v) for n, v in sorted(vectors.items())} for block, vectors in sorted(fitted.own.items())
         },
         "counts": counts,
+        "releases": dict(sorted(releases.items())),
         "bands": {
             name: {"rows": band.rows, "share": band.share, "order_share": band.order_share}
             for name, band in bands_of(rows, residuals).items()
@@ -178,15 +192,16 @@ def read(document: dict[str, Any]) -> Shipped:
 
     own = {block: {name: logs(v) for name, v in vectors.items()} for block, vectors in document["own"].items()}
     bands = {name: Band(name, **values) for name, values in document["bands"].items()}
-    return Shipped(
-        Fit(logs(document["shared"]), own), document["rows"], len(document["sources"]), document["counts"], bands
-    )
+    releases = {name: (said["family"], said["epoch"]) for name, said in document["releases"].items()}
+    fitted = Fit(logs(document["shared"]), own)
+    return Shipped(fitted, document["rows"], len(document["sources"]), document["counts"], bands, releases)
 
 
 def profile_named(text: str) -> Profile:
-    """A profile by path or name: `h100` is the fit for today's Megatron, `h100@fsdp-2024` another one.
+    """A profile by path or name: `h100` is the fit for today's Megatron.
 
-    `h100@unfitted` is the built-in profile as written. Raises InputError for a family or year that no row was of.
+    `h100@fsdp-2024` is that of another family and year, `h100@nemo-25.04-2025` that of one release, and
+    `h100@unfitted` the built-in profile as written. Raises InputError for a generation that no row was of.
     """
     name, _, wish = text.partition("@")
     if name not in profile_names():
@@ -194,20 +209,25 @@ def profile_named(text: str) -> Profile:
     base = load_profile(name)
     if wish == "unfitted":
         return base
+    found = shipped()
     if not wish:
-        return shipped().profile(base)
+        return found.profile(base)
+    if wish in found.releases:
+        return found.profile(base, *found.releases[wish], release=wish)
     family, dash, epoch = wish.rpartition("-")
+    forms = "NAME@FAMILY-YEAR, NAME@RELEASE or NAME@unfitted"
     if not dash:
-        raise InputError(f"{wish!r} is not a fit; write NAME@FAMILY-YEAR or NAME@unfitted", file=text)
+        raise InputError(f"{wish!r} is not a fit{near_miss(wish, found.releases)}; write {forms}", file=text)
     for block, value in (("family", family), ("epoch", epoch)):
-        known = shipped().fit.own.get(block, {})
+        known = found.fit.own.get(block, {})
         if value not in known:
+            near = near_miss(value, known) or near_miss(wish, found.releases)
             raise InputError(
-                f"no measured run is of {block} {value!r}{near_miss(value, known)}; there are {listed(sorted(known))}; "
-                "write NAME@FAMILY-YEAR or NAME@unfitted",
+                f"no measured run is of {block} {value!r}{near}; there are {listed(sorted(known))}; write {forms}, a "
+                f"release such as {listed(found.largest_releases)}",
                 file=text,
             )
-    return shipped().profile(base, family, epoch)
+    return found.profile(base, family, epoch)
 
 
 def default_profile(fabric: Fabric) -> Profile:

@@ -67,7 +67,7 @@ class MeasuredSteps(Inventory):
     sequence_length: int | None = Field(default=None, gt=0)
     global_batch: int | None = Field(default=None, gt=0)
     precision: ComputePrecision | None = None
-    steps: list[MeasuredStep] = Field(min_length=1, max_length=10_000)
+    steps: list[MeasuredStep] = Field(min_length=1, max_length=1_000)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ import pytest
 from mapsearch.calibration.fit import (
     Fit,
     Observation,
-    epoch_of,
     evaluated,
     fit,
     folds,
@@ -22,6 +21,7 @@ from mapsearch.calibration.fit import (
     observations,
     predicted,
 )
+from mapsearch.calibration.generations import epoch_of, release_of
 from mapsearch.calibration.parameters import NAMES, PARAMETERS, applied, steps, with_fields
 from mapsearch.calibration.rows import Case, load_cases
 from mapsearch.inventories.profile import Profile
@@ -235,3 +235,15 @@ def test_the_year_of_a_row(rows: list[Observation]) -> None:
     assert year("own", "anything newer") == "2026"
     # The source is of a year before its release is looked at.
     assert year("llm_foundry", "r0.2") == "2023"
+
+
+def test_the_release_of_a_row(rows: list[Observation]) -> None:
+    case = rows[0].case
+
+    def release(name: str, framework: str) -> str:
+        return release_of(replace(case, groups=replace(case.groups, source=name, framework=framework, family="other")))
+
+    assert release("own", "Megatron-Bridge v0.5.0") == "megatron-bridge-v0.5.0-2026"
+    assert release("llm_foundry", "Composer FSDP (torch 1.13/2.x)") == "composer-fsdp-torch-1.13-2.x-2023"
+    # A row that names no framework is of its family's nameless release.
+    assert release("own", "") == "other-2026"

@@ -13,7 +13,8 @@ import pytest
 
 import mapsearch
 from mapsearch import documents
-from mapsearch.calibration.fit import BLOCKS, EPOCHS, Fit, observations
+from mapsearch.calibration.fit import BLOCKS, Fit, observations
+from mapsearch.calibration.generations import EPOCHS
 from mapsearch.calibration.parameters import NAMES, PARAMETERS, applied
 from mapsearch.calibration.rows import Case, case_of
 from mapsearch.calibration.shipped import (
@@ -72,7 +73,10 @@ def test_every_block_of_the_file_is_known(document: dict[str, Any]) -> None:
     assert all(set(own[block]) == set(counts[block]) for block in BLOCKS)
     assert set(own["device"]) <= set(profile_names())
     assert set(own["epoch"]) <= {year for year, _ in EPOCHS} | {"2026"}
-    # Every run is of one device, one family and one year.
+    assert set(own["release"]) == set(document["releases"])
+    for generation in document["releases"].values():
+        assert generation["family"] in own["family"] and generation["epoch"] in own["epoch"]
+    # Every run is of one device, one family, one year and one release.
     assert {sum(counts[block].values()) for block in BLOCKS} == {document["rows"]}
     assert document["sources"] == sorted(set(document["sources"]))
     assert all((PUBLISHED / f"{source}.yaml").exists() for source in document["sources"])
@@ -159,6 +163,7 @@ def test_unfitted_is_the_profile_as_written() -> None:
         ("h100@fsdp-1999", ("epoch '1999'", "2021", "2026", "NAME@FAMILY-YEAR")),
         ("h100@fdsp-2024", ("family 'fdsp'", "did you mean 'fsdp'", "megatron-deepspeed")),
         ("h100@newest", ("NAME@FAMILY-YEAR", "NAME@unfitted")),
+        ("h100@megatron-bridge-v0.5.9-2026", ("did you mean 'megatron-bridge-v0.", "composer-fsdp")),
         ("h999@fsdp-2024", ("h999",)),
     ],
 )
@@ -166,6 +171,16 @@ def test_unknown_names_are_refused_with_those_there_are(name: str, words: tuple[
     with pytest.raises(InputError) as caught:
         profile_named(name)
     assert all(word in str(caught.value) for word in words)
+
+
+def test_a_release_adds_to_its_family_and_year() -> None:
+    found = shipped()
+    release = "megatron-bridge-v0.5.0-2026"
+    family, epoch = found.releases[release]
+    named = profile_named(f"h100@{release}")
+    assert (family, epoch) == ("megatron", "2026")
+    assert named == found.profile(load_profile("h100"), family, epoch, release) != profile_named("h100@megatron-2026")
+    assert release in named.sources["kernel_launch"]
 
 
 def test_a_device_without_runs_keeps_its_profile_and_has_no_band() -> None:

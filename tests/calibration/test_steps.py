@@ -52,7 +52,7 @@ def test_a_slower_machine_is_recovered(tmp_path: Path) -> None:
     assert np.abs(np.expm1(found.before)).max() > 0.15
     assert np.abs(np.expm1(found.inside)).max() < 0.03
     assert found.left_out is not None and np.abs(np.expm1(found.left_out)).max() < 0.1
-    assert found.factors["compute"] == min(found.factors.values()) < 0.9
+    assert found.factors["compute"] == min(found.factors.values()) < 0.95
 
 
 def test_steps_that_the_profile_predicts_leave_it_as_it_is(tmp_path: Path) -> None:
@@ -100,7 +100,12 @@ BAD = {
     "grids": ({"steps": [{"step_time": "3 s", "mapping": {"tp": 2}}]}, "steps.0.mapping"),
     "layers": ({"steps": [{"step_time": "3 s", "mapping": {"pp": 64}}]}, "steps.0.mapping"),
     "devices": (
-        {"steps": [{"step_time": "3 s", "mapping": dict(MAPPINGS[0]), "topology": t} for t in ("hgx-h100", "hgx-a100")]},
+        {
+            "steps": [
+                {"step_time": "3 s", "mapping": dict(MAPPINGS[0]), "topology": name}
+                for name in ("hgx-h100", "hgx-a100")
+            ]
+        },
         "steps.1.topology",
     ),
 }
