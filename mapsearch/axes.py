@@ -43,7 +43,7 @@ class Schedule(enum.IntEnum):
     DUALPIPE_V = 6
 
 
-class Recompute(enum.IntFlag):
+class Recompute(enum.IntEnum):
     """What the backward pass computes again: a set of modules, or everything."""
 
     NONE = 0
@@ -81,7 +81,7 @@ class Dispatcher(enum.IntEnum):
     """One copy per destination node, forwarded inside it (DeepEP, HybridEP)."""
 
 
-class Offload(enum.IntFlag):
+class Offload(enum.IntEnum):
     """What leaves HBM, and where to; the way back and forth is on the critical path."""
 
     NONE = 0

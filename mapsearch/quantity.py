@@ -18,6 +18,8 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mapsearch import arrays
+from mapsearch.arrays import PLAIN
 from mapsearch.axes import SCOPE
 
 Num: TypeAlias = Any
@@ -60,7 +62,9 @@ def quantity(unit: str, source: str) -> Callable[[Callable[P, R]], Quantity[P, R
             raise TypeError(f"{function.__name__}: {', '.join(strangers)} is not an axis; make it keyword-only")
         if not inspect.getdoc(function):
             raise TypeError(f"{function.__name__} has no docstring")
-        declared = Quantity(function, unit, source, scope, facts)
+        # Calling the quantity calls the function itself: one mapping asks for more than a hundred quantities.
+        kind: Any = type("Quantity", (Quantity,), {"__call__": staticmethod(function)})
+        declared: Quantity[P, R] = kind(function, unit, source, scope, facts)
         declared.__dict__["__doc__"] = function.__doc__
         return declared
 
@@ -71,12 +75,14 @@ def maximum(first: Num, *others: Num) -> Num:
     """The largest of the values, elementwise; symbolic when any of them is."""
     result = first
     for other in others:
-        if hasattr(result, "max_with"):
+        if type(result) in PLAIN and type(other) in PLAIN:
+            result = arrays.maximum(result, other)
+        elif hasattr(result, "max_with"):
             result = result.max_with(other)
         elif hasattr(other, "max_with"):
             result = other.max_with(result)
         else:
-            result = np.maximum(result, other)
+            result = arrays.maximum(result, other)
     return result
 
 

@@ -18,11 +18,10 @@ import numpy as np
 
 from mapsearch.calibration.measured import Measured
 from mapsearch.calibration.rows import Case
-from mapsearch.costs.estimate import EveryStage, Point, number, point_of
-from mapsearch.costs.footprint import attention_memory, expert_memory
+from mapsearch.costs.estimate import Point, point_of
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
 from mapsearch.costs.step import step_time_s, sums, timing
-from mapsearch.costs.views import CellView, Facts
+from mapsearch.costs.views import Facts
 from mapsearch.errors import MissingFact
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.profile import Profile
@@ -63,7 +62,7 @@ def point_step_s(point: Point) -> Floats:
     constants = timing(point.cell, any(side.under_compute for side in sides))
     attention, expert, own = (sums(side, point.cell) for side in sides)
     stages = [a + e + c for a, e, c in zip(attention, expert, own, strict=True)]
-    return np.asarray(step_time_s(stages, constants), dtype=np.float64)
+    return np.atleast_1d(np.asarray(step_time_s(stages, constants), dtype=np.float64))
 
 
 def predict_step_s(case: Case, mapping: Mapping, profile: Profile) -> Floats:
@@ -132,16 +131,7 @@ class Memory:
 
 def predict_memory(case: Case, mapping: Mapping, profile: Profile) -> Memory:
     """Peak memory of one mapping of a case, by part and stage."""
-    point = point_for(case, mapping, profile)
-    names = CellView.__dataclass_fields__
-    cell = EveryStage(**{name: getattr(point.cell, name) for name in names})
-    attention = attention_memory(replace(point.attention, cell=cell))
-    expert = expert_memory(replace(point.expert, cell=cell))
-    stages: list[dict[str, float]] = [{} for _ in range(cell.pp)]
-    for side in (attention, expert):
-        for name, values in side.items():
-            for stage, value in enumerate(values):
-                stages[stage][name] = stages[stage].get(name, 0.0) + number(value)
+    stages = point_for(case, mapping, profile).memory_by_stage_bytes
     return Memory(stages, float(profile.runtime_bytes))
 
 

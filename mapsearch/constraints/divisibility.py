@@ -5,8 +5,7 @@ Contents: RELATIONS (visible tuple).
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import CpKind, Schedule
 from mapsearch.constraints.rules import divides, first, rule, whole, word
 from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES

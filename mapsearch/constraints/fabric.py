@@ -5,8 +5,7 @@ Contents: RELATIONS.
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Dispatcher
 from mapsearch.constraints.rules import rule, whole, word
 from mapsearch.costs.views import ExpertView

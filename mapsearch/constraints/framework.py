@@ -5,8 +5,7 @@ Contents: MEGATRON, TORCHTITAN, DEEPSPEED, relations.
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import CpKind, Dispatcher, Offload, Recompute, Schedule
 from mapsearch.constraints.rules import divides, first, rule, whole, word
 from mapsearch.costs.views import AttentionView, CellView, ExpertView

@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import ATTENTION_GRID
 from mapsearch.errors import InputError, listed, near_miss
 from mapsearch.inventories.run import Run

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import written
 from mapsearch.costs.views import Facts
 from mapsearch.quantity import Num
@@ -36,7 +35,7 @@ def zero(_: Any) -> float:
 
 def first(value: Num) -> float:
     """The single number of a one-mapping view."""
-    return float(np.asarray(value).reshape(-1)[0])
+    return float(value) if np.plain(value) else float(np.asarray(value).reshape(-1)[0])
 
 
 def whole(value: Num) -> int:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import written
 from mapsearch.constraints.rules import whole, word
 from mapsearch.errors import listed

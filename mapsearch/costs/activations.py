@@ -16,8 +16,7 @@ layer, the layer's input.
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Recompute
 from mapsearch.costs.parameters import padded_vocab
 from mapsearch.costs.routing import routed_amplification

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
+from numpy.typing import NDArray
 
+from mapsearch import arrays as np
 from mapsearch.inventories.profile import CollectiveEfficiency, Profile
 from mapsearch.quantity import Floats, Num
 from mapsearch.topologies.fabric import Fabric, Level
@@ -57,8 +58,7 @@ class _Cut:
         return 1.0 - self.inside / size
 
 
-def _floats(value: Num) -> Floats:
-    return np.asarray(value, dtype=np.float64)
+_floats = np.floats
 
 
 def _torus_extents(ways: Num, level: Level) -> list[tuple[Floats, int]]:
@@ -108,6 +108,17 @@ def _cuts(row: Num, fabric: Fabric) -> tuple[list[_Cut], Floats]:
     count = len(fabric.levels)
     if cut_ways.shape[-1:] != (count,):
         raise ValueError(f"a row of shape {cut_ways.shape} does not fit {count} levels")
+    return _every_cut(cut_ways, fabric) if cut_ways.ndim > 1 else _cuts_of(fabric, *cut_ways.tolist())
+
+
+@np.remembered()
+def _cuts_of(fabric: Fabric, *ways: int) -> tuple[list[_Cut], Floats]:
+    return _every_cut(np.asarray(ways, dtype=np.int64), fabric)
+
+
+# Several collectives of a table follow one another on the same rows.
+@np.remembered(records=2, most=8)
+def _every_cut(cut_ways: NDArray[np.int64], fabric: Fabric) -> tuple[list[_Cut], Floats]:
     size = _floats(np.prod(cut_ways, axis=-1))
     cuts: list[_Cut] = []
     inside = np.ones_like(size)
@@ -162,7 +173,7 @@ def crossing_bytes(payload_bytes: Num, row: Num, *, fabric: Fabric, exchange: bo
     """
     cuts, size = _cuts(row, fabric)
     loads = [cut.outside(size) / (1.0 if exchange else cut.inside) for cut in cuts]
-    return _floats(payload_bytes)[..., None] * np.stack(loads, axis=-1)
+    return np.asarray(np.expand_dims(_floats(payload_bytes), -1) * np.stack(loads, axis=-1))
 
 
 def ring_steps(row: Num, *, fabric: Fabric) -> Floats:
@@ -191,6 +202,11 @@ def _latency_s(steps: list[Floats], fabric: Fabric) -> Floats:
     return np.asarray(sum(each))
 
 
+def _alone(size: Floats) -> bool:
+    """True for one group of one, whose collectives cost nothing."""
+    return np.plain(size) and bool(size == 1)
+
+
 def _priced(time: Floats, size: Floats, efficiency: CollectiveEfficiency) -> Floats:
     """Add the launch, and make a group of one free."""
     return np.where(size > 1, time + efficiency.launch, 0.0)
@@ -205,6 +221,8 @@ def all_gather_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profi
     efficiency = profile.all_gather
     cuts, size = _cuts(row, fabric)
     payload = _floats(payload_bytes) + size * efficiency.half_bytes
+    if _alone(size):
+        return np.zeros_like(payload)
     transfer = np.zeros_like(payload)
     for cut, level in zip(cuts, fabric.levels, strict=True):
         time = payload * _pipelined(cut, size, level) / (_rate(level, efficiency) * cut.share)
@@ -229,6 +247,8 @@ def all_reduce_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profi
     efficiency = profile.all_reduce
     cuts, size = _cuts(row, fabric)
     payload = _floats(payload_bytes) + size * efficiency.half_bytes
+    if _alone(size):
+        return np.zeros_like(payload)
     ring_transfer = tree_transfer = np.zeros_like(payload)
     steps = [2.0 * count for count in _ring_steps(cuts)]
     for index, (cut, level) in enumerate(zip(cuts, fabric.levels, strict=True)):
@@ -255,6 +275,8 @@ def all_to_all_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: Profi
     efficiency = profile.all_to_all
     cuts, size = _cuts(row, fabric)
     payload = _floats(payload_bytes) + size * efficiency.half_bytes
+    if _alone(size):
+        return np.zeros_like(payload)
     transfer, latency = np.zeros_like(payload), np.zeros_like(size)
     for cut, level in zip(cuts, fabric.levels, strict=True):
         transfer = np.maximum(transfer, payload * _exchanged(cut, size, level) / _rate(level, efficiency))
@@ -295,7 +317,9 @@ def point_to_point_s(payload_bytes: Num, row: Num, *, fabric: Fabric, profile: P
     efficiency = profile.point_to_point
     cuts, size = _cuts(row, fabric)
     payload = _floats(payload_bytes) + efficiency.half_bytes
-    worst = np.zeros(np.broadcast_shapes(payload.shape, size.shape))
+    if _alone(size):
+        return np.zeros_like(payload)
+    worst = np.zeros(np.broadcast_shapes(np.shape(payload), np.shape(size)))
     for cut, level in zip(cuts, fabric.levels, strict=True):
         time = level.latency_s + payload / (_rate(level, efficiency) * _one_link(level))
         worst = np.maximum(worst, cut.crossed * time)

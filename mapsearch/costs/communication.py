@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import CpKind, Dispatcher
 from mapsearch.costs import collectives, data_parallel, routing, volumes
 from mapsearch.inventories.model import Model
@@ -25,8 +24,7 @@ from mapsearch.topologies.fabric import Fabric
 Kind = TypeVar("Kind", CpKind, Dispatcher)
 
 
-def _floats(value: Num) -> Floats:
-    return np.asarray(value, dtype=np.float64)
+_floats = np.floats
 
 
 def _size(row: Num) -> Floats:
@@ -36,8 +34,10 @@ def _size(row: Num) -> Floats:
 # --- tensor parallel ---------------------------------------------------------------------------------------------
 
 
+# Halves of a layer and both directions ask for the same transfers, on the same arrays.
+@np.remembered(records=6, most=8)
 def _tp_s(
-    tp_row: Num, tokens: Num, gathers: float, scatters: float, model: Model, run: Run, fabric: Fabric, profile: Profile
+    tp_row: Num, tokens: Num, model: Model, run: Run, fabric: Fabric, profile: Profile, gathers: float, scatters: float
 ) -> Floats:
     """`gathers` all-gathers and `scatters` reduce-scatters of X, or one all-reduce without sequence parallelism."""
     full = volumes.hidden_bytes(tokens, _size(tp_row), model=model)
@@ -60,7 +60,7 @@ def tp_attention_forward_s(
     Without sequence parallelism one all-reduce. Axes: tp_row, tokens. Unit: s. Source: F4.2.
     Ignores: FP8 gathers.
     """
-    return _tp_s(tp_row, tokens, volumes.gathered_share(model), 1.0, model, run, fabric, profile)
+    return _tp_s(tp_row, tokens, model, run, fabric, profile, volumes.gathered_share(model), 1.0)
 
 
 @quantity(unit="s", source="F4.2")
@@ -73,9 +73,9 @@ def tp_attention_backward_s(
     """
     share = volumes.gathered_share(model)
     if model.mla is None or not run.sequence_parallel:
-        return _tp_s(tp_row, tokens, 2.0, 1.0, model, run, fabric, profile)
+        return _tp_s(tp_row, tokens, model, run, fabric, profile, 2.0, 1.0)
     # MLA keeps its gathered compressed tensors (F3.3), so nothing is gathered again.
-    return _tp_s(tp_row, tokens, 1.0, share, model, run, fabric, profile)
+    return _tp_s(tp_row, tokens, model, run, fabric, profile, 1.0, share)
 
 
 @quantity(unit="s", source="F4.2")
@@ -84,7 +84,7 @@ def tp_ffn_forward_s(tp_row: Num, tokens: Num, *, model: Model, run: Run, fabric
 
     Axes: tp_row, tokens. Unit: s. Source: F4.2.
     """
-    return _tp_s(tp_row, tokens, 1.0, 1.0, model, run, fabric, profile)
+    return _tp_s(tp_row, tokens, model, run, fabric, profile, 1.0, 1.0)
 
 
 @quantity(unit="s", source="F4.2")
@@ -93,7 +93,7 @@ def tp_ffn_backward_s(tp_row: Num, tokens: Num, *, model: Model, run: Run, fabri
 
     Axes: tp_row, tokens. Unit: s. Source: F4.2.
     """
-    return _tp_s(tp_row, tokens, 2.0, 1.0, model, run, fabric, profile)
+    return _tp_s(tp_row, tokens, model, run, fabric, profile, 2.0, 1.0)
 
 
 def _has_shared(model: Model) -> float:
@@ -108,7 +108,7 @@ def tp_shared_forward_s(
 
     Axes: tp_row, tokens. Unit: s. Source: F4.2.
     """
-    return _has_shared(model) * _tp_s(tp_row, tokens, 1.0, 1.0, model, run, fabric, profile)
+    return _has_shared(model) * _tp_s(tp_row, tokens, model, run, fabric, profile, 1.0, 1.0)
 
 
 @quantity(unit="s", source="F4.2")
@@ -119,7 +119,7 @@ def tp_shared_backward_s(
 
     Axes: tp_row, tokens. Unit: s. Source: F4.2.
     """
-    return _has_shared(model) * _tp_s(tp_row, tokens, 2.0, 1.0, model, run, fabric, profile)
+    return _has_shared(model) * _tp_s(tp_row, tokens, model, run, fabric, profile, 2.0, 1.0)
 
 
 # --- context parallel --------------------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ def _cp_s(
     """One kind of context parallel, with `passes` times the K, V traffic; an Ulysses exchange is the same both ways."""
     cp = _size(cp_row)
     block = volumes.kv_block_bytes(tp, cp, micro_batch, model=model, run=run)
-    heads = volumes.ulysses_bytes(tp, cp, micro_batch, model=model, run=run)
     if kind == CpKind.RING:
         return passes * _ring_s(block, cp_row, fabric, profile)
     if kind == CpKind.ALL_GATHER:
         return passes * collectives.all_gather_s(cp * block, cp_row, fabric=fabric, profile=profile)
+    heads = volumes.ulysses_bytes(tp, cp, micro_batch, model=model, run=run)
     if kind == CpKind.ULYSSES:
         return _ulysses_s(heads, cp_row, fabric, profile)
     inner, outer = _innermost_part(cp_row)
@@ -217,16 +217,17 @@ def cp_backward_s(
 # --- expert parallel ---------------------------------------------------------------------------------------------
 
 
+@np.remembered(records=8, most=4)
 def _ep_s(
     tokens: Num,
     etp_row: Num,
     ep_row: Num,
     dispatcher: Num,
-    element_bytes: float,
     model: Model,
     run: Run,
     fabric: Fabric,
     profile: Profile,
+    element_bytes: float,
 ) -> Floats:
     """One way through the dispatcher: exchange over EP, then the AG (or, backwards, RS) over ETP."""
     ep, etp = _size(ep_row), _size(etp_row)
@@ -266,9 +267,8 @@ def ep_dispatch_s(
     FP8 compute dispatches in FP8 with its scales. The all-gather dispatcher moves every token to all ETP*EP ranks.
     Axes: tokens, etp_row, ep_row, dispatcher. Unit: s. Source: F1.4, F2.3, F4.2.
     """
-    return _ep_s(
-        tokens, etp_row, ep_row, dispatcher, volumes.dispatch_element_bytes(run=run), model, run, fabric, profile
-    )
+    element_bytes = volumes.dispatch_element_bytes(run=run)
+    return _ep_s(tokens, etp_row, ep_row, dispatcher, model, run, fabric, profile, element_bytes)
 
 
 @quantity(unit="s", source="F4.2")
@@ -287,7 +287,7 @@ def ep_combine_s(
 
     Axes: tokens, etp_row, ep_row, dispatcher. Unit: s. Source: F1.4, F4.2.
     """
-    return _ep_s(tokens, etp_row, ep_row, dispatcher, run.routing.combine_bytes, model, run, fabric, profile)
+    return _ep_s(tokens, etp_row, ep_row, dispatcher, model, run, fabric, profile, run.routing.combine_bytes)
 
 
 @quantity(unit="s", source="F4.2")

@@ -11,8 +11,7 @@ Ignores: reading the weights; the `half_rows` of a profile's curves stand for it
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.costs import routing
 from mapsearch.costs.flops import mean_attended_keys
 from mapsearch.costs.parameters import padded_vocab
@@ -34,8 +33,7 @@ ALIGNMENT = {"fp8-tensor": 16.0, "fp8-block": 16.0, "mxfp8": 32.0}
 """Rows of an expert's GEMM are padded to a multiple of this (F2.3)."""
 
 
-def _floats(value: Num) -> Floats:
-    return np.asarray(value, dtype=np.float64)
+_floats = np.floats
 
 
 # --- building blocks ---------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ Dense weights are replicated over DP*CP, routed experts over EDP only (F3.6).
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.costs import collectives, volumes
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -25,10 +24,13 @@ def _size(row: Num) -> Floats:
 def _gradient_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     full = volumes.padded_parameters(parameters, _size(row)) * run.state.gradient_reduce_bytes
     stage = np.asarray(zero)
+    whole = stage == 0
+    if np.all(whole):
+        return collectives.all_reduce_s(full, row, fabric=fabric, profile=profile)
     scatter = collectives.reduce_scatter_s(full, row, fabric=fabric, profile=profile)
     result = np.where(stage <= 2, scatter, 0.0)
-    if np.any(stage == 0):
-        result = np.where(stage == 0, collectives.all_reduce_s(full, row, fabric=fabric, profile=profile), result)
+    if np.any(whole):
+        result = np.where(whole, collectives.all_reduce_s(full, row, fabric=fabric, profile=profile), result)
     return result
 
 
@@ -36,6 +38,8 @@ def _gather_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, pr
     full = volumes.padded_parameters(parameters, _size(row)) * volumes.gathered_weight_bytes(run=run)
     stage = np.asarray(zero)
     once = (stage >= 1) & (stage <= 2)
+    if not np.any(once):
+        return 0.0 * full
     return np.where(once, collectives.all_gather_s(full, row, fabric=fabric, profile=profile), 0.0)
 
 

@@ -7,17 +7,28 @@ layers_per_stage, breakdown_s, communication_s.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
+from typing import Any
 
 import numpy as np
 
+from mapsearch.arrays import PLAIN, remembered
 from mapsearch.axes import SIZES, Schedule
 from mapsearch.costs.compute import half_format
 from mapsearch.costs.flops import executed_flops, training_flops
-from mapsearch.costs.footprint import attention_memory, expert_memory
+from mapsearch.costs.footprint import (
+    attention_host,
+    attention_memory,
+    attention_nvme,
+    expert_host,
+    expert_memory,
+    expert_nvme,
+)
 from mapsearch.costs.placement import rows_of
-from mapsearch.costs.sides import attention_side, cell_side, expert_side
+from mapsearch.costs.sides import attention_times, cell_side, expert_times
 from mapsearch.costs.stages import StageKinds, layout
 from mapsearch.costs.step import (
     ALL_CLASSES,
@@ -33,25 +44,27 @@ from mapsearch.costs.step import (
 )
 from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts
 from mapsearch.inventories.mapping import Mapping
-from mapsearch.inventories.run import Overlap
-from mapsearch.quantity import Num
-
-IN_LINE = Overlap(**{name: False for name in Overlap.model_fields if name != "sources"})
-"""Nothing hides: what communication takes by itself."""
+from mapsearch.inventories.model import Model
+from mapsearch.inventories.run import Run
+from mapsearch.quantity import Floats, Num
 
 
 class EveryStage(CellView):
-    """A cell view that lists all stages of the pipeline in order instead of the distinct kinds."""
+    """A cell view whose one kind of stage stands for all stages in order: its values are arrays over them."""
 
     @cached_property
     def kinds(self) -> list[StageKinds]:
-        """One record per stage."""
-        model, length = self.facts.model, self.facts.run.attended_length
-        plan = layout(self.pp, one(self.schedule), model=model, length=length)
-        rows = zip(plan.dense, plan.moe, plan.embedding, plan.output, strict=True)
-        return [
-            StageKinds(*(np.array([float(value)]) for value in (*row, 1.0, stage))) for stage, row in enumerate(rows)
-        ]
+        """One record; plain numbers when there is one stage."""
+        return [_stages(self.facts.model, self.pp, one(self.schedule), self.facts.run.attended_length)]
+
+
+@remembered()
+def _stages(model: Model, pp: int, schedule: int, length: float) -> StageKinds:
+    plan = layout(pp, schedule, model=model, length=length)
+    columns = (plan.dense, plan.moe, plan.embedding, plan.output, (1,) * pp, tuple(range(pp)))
+    if pp == 1:
+        return StageKinds(*(float(column[0]) for column in columns))
+    return StageKinds(*(np.array(column, dtype=np.float64) for column in columns))
 
 
 def one(value: Num) -> int:
@@ -61,12 +74,12 @@ def one(value: Num) -> int:
 
 def number(value: Num) -> float:
     """The single number of a one-mapping view."""
-    return float(np.asarray(value).reshape(-1)[0])
+    return float(value) if type(value) in PLAIN else float(np.asarray(value).reshape(-1)[0])
 
 
 @dataclass(frozen=True)
 class Point:
-    """One mapping as views with one entry, and the sides that it adds up to."""
+    """One mapping as views of plain numbers, and the sides that it adds up to."""
 
     mapping: Mapping
     rows: dict[str, tuple[int, ...]]
@@ -86,27 +99,87 @@ class Point:
 
     @cached_property
     def sides(self) -> tuple[Side, Side, Side]:
-        """Attention grid, expert grid, and the cell itself."""
-        return attention_side(self.attention), expert_side(self.expert), cell_side(self.cell)
+        """Attention grid, expert grid, and the cell itself: seconds, and what is offloaded."""
+        attention, expert = attention_times(self.attention), expert_times(self.expert)
+        if one(self.cell.offload):
+            attention = replace(attention, host=attention_host(self.attention), nvme=attention_nvme(self.attention))
+            expert = replace(expert, host=expert_host(self.expert), nvme=expert_nvme(self.expert))
+        return attention, expert, cell_side(self.cell)
 
     @cached_property
     def timing(self) -> Timing:
         """The pipeline constants."""
         return timing(self.cell, any(side.under_compute for side in self.sides))
 
+    @cached_property
+    def _found(self) -> dict[Any, Any]:
+        """Sums and step times by classes of communication, computed once."""
+        return {}
+
+    def _once(self, key: Any, compute: Callable[[], Any]) -> Any:
+        if key not in self._found:
+            self._found[key] = compute()
+        return self._found[key]
+
     def stages(self, classes: frozenset[str] = ALL_CLASSES) -> list[StageSum]:
         """The summed sides on each kind of stage, with only the named classes of communication."""
-        attention, expert, own = (sums(side, self.cell, classes) for side in self.sides)
-        return [a + e + c for a, e, c in zip(attention, expert, own, strict=True)]
+        here = [classes & side.classes for side in self.sides]
+
+        def summed() -> list[StageSum]:
+            attention, expert, own = (self._summed(place, classes) for place, classes in enumerate(here))
+            return [a + e + c for a, e, c in zip(attention, expert, own, strict=True)]
+
+        return self._once(("stages", *here), summed)  # type: ignore[no-any-return]
+
+    def _summed(self, place: int, classes: frozenset[str]) -> list[StageSum]:
+        side = self.sides[place]
+        return self._once((place, classes), lambda: sums(side, self.cell, classes))  # type: ignore[no-any-return]
 
     def step_time_s(self, classes: frozenset[str] = ALL_CLASSES) -> float:
         """Step time with only the named classes of communication. Unit: s."""
-        return number(step_time_s(self.stages(classes), self.timing))
+        here = classes & self.classes
+        return self._once(here, lambda: number(step_time_s(self.stages(here), self.timing)))  # type: ignore[no-any-return]
+
+    @cached_property
+    def slowest(self) -> int:
+        """The kind of stage that sets the pace."""
+        return int(np.argmax([number(stage_time_s(stage, self.timing)) for stage in self.stages()]))
+
+    @cached_property
+    def last(self) -> int:
+        """The kind of stage that ends last after the pipeline has drained."""
+        return int(np.argmax([number(tail_s([stage])) for stage in self.stages()]))
+
+    @cached_property
+    def classes(self) -> frozenset[str]:
+        """Classes of communication that take time."""
+        return frozenset().union(*(side.classes for side in self.sides))
+
+    @cached_property
+    def memory(self) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """HBM bytes of either grid by part, each an array over the stages of the pipeline in order.
+
+        Stages of one kind still hold different numbers of microbatches.
+        """
+        cell = EveryStage(**{name: getattr(self.cell, name) for name in CellView.__dataclass_fields__})
+        sides = attention_memory(replace(self.attention, cell=cell)), expert_memory(replace(self.expert, cell=cell))
+        attention, expert = ({name: _spread(parts[0], cell.pp) for name, parts in side.items()} for side in sides)
+        return attention, expert
+
+    @cached_property
+    def memory_by_stage_bytes(self) -> list[dict[str, float]]:
+        """HBM bytes by part, on every stage."""
+        attention, expert = self.memory
+        joined = {name: values + expert[name] if name in expert else values for name, values in attention.items()}
+        joined |= {name: values for name, values in expert.items() if name not in attention}
+        columns = [values.tolist() for values in joined.values()]
+        return [dict(zip(joined, row, strict=True)) for row in zip(*columns, strict=True)]
 
     @cached_property
     def kind_memory_bytes(self) -> list[float]:
-        """Peak bytes on each kind of stage."""
-        return [number(sum(side.memory_bytes(kind) for side in self.sides)) for kind in range(len(self.cell.kinds))]
+        """Peak bytes on each kind of stage: those of its first one, which holds most microbatches."""
+        attention, expert = (reduce(add, side.values()) for side in self.memory)
+        return [number((attention + expert)[one(kind.stage)]) for kind in self.cell.kinds]
 
     @property
     def host_bytes(self) -> float:
@@ -119,35 +192,42 @@ class Point:
         return _most([side.nvme for side in self.sides if side.nvme])
 
 
+def _spread(value: Num, stages: int) -> Floats:
+    """A value on each of the stages, whether it differs between them or not."""
+    if type(value) in PLAIN:
+        return np.full(stages, value, dtype=np.float64)
+    return value if value.shape == (stages,) else np.broadcast_to(value, (stages,))
+
+
 def _most(sides: list[list[Num]]) -> float:
     """The largest sum over the sides of any kind of stage; 0 without a side."""
     return max((sum(map(number, values)) for values in zip(*sides, strict=True)), default=0.0)
 
 
 def point_of(mapping: Mapping, facts: Facts) -> Point:
-    """A mapping as one-entry views. Raises InputError when it does not fit the fabric (see `rows_of`)."""
+    """A mapping as views of plain numbers. Raises InputError when it does not fit the fabric (see `rows_of`)."""
     rows = rows_of(mapping, facts.fabric)
-    size = {axis: np.array([getattr(mapping, axis)]) for axis in SIZES}
-    row = {axis: np.array([rows.by_axis[axis]]) for axis in SIZES}
+    row = {axis: np.array(rows.by_axis[axis]) for axis in SIZES}
     cell = CellView(
         facts=facts,
         used=rows.used,
         pp_row=rows.by_axis["pp"],
-        dp=size["dp"],
-        micro_batch=np.array([mapping.micro_batch]),
-        schedule=np.array([int(mapping.schedule)]),
-        vpp=np.array([mapping.vpp]),
-        recompute=np.array([int(mapping.recompute)]),
-        zero=np.array([mapping.zero]),
-        offload=np.array([int(mapping.offload)]),
+        dp=mapping.dp,
+        micro_batch=mapping.micro_batch,
+        schedule=int(mapping.schedule),
+        vpp=mapping.vpp,
+        recompute=int(mapping.recompute),
+        zero=mapping.zero,
+        offload=int(mapping.offload),
     )
-    kind, dispatcher = np.array([int(mapping.cp_kind)]), np.array([int(mapping.dispatcher)])
+    tp, cp, etp, ep, edp = mapping.tp, mapping.cp, mapping.etp, mapping.ep, mapping.edp
+    kind, dispatcher = int(mapping.cp_kind), int(mapping.dispatcher)
     notes = ("the mapping gives no full placement: axes fill the levels in the usual order",) if rows.chosen else ()
     return Point(
         mapping=mapping,
         rows=rows.by_axis,
-        attention=AttentionView(cell, size["tp"], size["cp"], row["tp"], row["cp"], row["dp"], kind),
-        expert=ExpertView(cell, size["etp"], size["ep"], size["edp"], row["etp"], row["ep"], row["edp"], dispatcher),
+        attention=AttentionView(cell, tp, cp, row["tp"], row["cp"], row["dp"], kind),
+        expert=ExpertView(cell, etp, ep, edp, row["etp"], row["ep"], row["edp"], dispatcher),
         notes=notes,
     )
 
@@ -203,7 +283,7 @@ def estimate_point(point: Point) -> Estimate:
     mapping, facts, cell = point.mapping, point.facts, point.cell
     model, run = facts.model, facts.run
     total = point.step_time_s()
-    memory = _memory_by_stage(point)
+    memory = point.memory_by_stage_bytes
     peaks = [sum(parts.values()) for parts in memory]
     worst = int(np.argmax(peaks))
     device_s = total * cell.devices * peak_flops(facts)
@@ -222,10 +302,18 @@ def estimate_point(point: Point) -> Estimate:
         devices=cell.devices,
         microbatches=math.ceil(number(cell.microbatches)),
         tokens_per_s=run.tokens_per_step / total,
-        mfu=number(training_flops(model=model, run=run)) / device_s,
-        hfu=number(executed_flops(int(mapping.recompute), model=model, run=run)) / device_s,
+        mfu=_step_flops(model, run, None) / device_s,
+        hfu=_step_flops(model, run, int(mapping.recompute)) / device_s,
         notes=point.notes,
     )
+
+
+@remembered(records=2)
+def _step_flops(model: Model, run: Run, recompute: int | None) -> float:
+    """FLOP of one step: of the model, or executed with what is computed again."""
+    if recompute is None:
+        return number(training_flops(model=model, run=run))
+    return number(executed_flops(recompute, model=model, run=run))
 
 
 def peak_flops(facts: Facts) -> float:
@@ -240,30 +328,6 @@ def layers_per_stage(mapping: Mapping, facts: Facts) -> list[int]:
     return [int(count) for count in plan.layers]
 
 
-def _memory_by_stage(point: Point) -> list[dict[str, float]]:
-    """Bytes by part, on every stage: stages of one kind still hold different numbers of microbatches."""
-    cell = EveryStage(**{name: getattr(point.cell, name) for name in CellView.__dataclass_fields__})
-    sides = (
-        attention_memory(replace(point.attention, cell=cell)),
-        expert_memory(replace(point.expert, cell=cell)),
-    )
-    names = list(dict.fromkeys(name for side in sides for name in side))
-    return [
-        {name: sum(number(side[name][stage]) for side in sides if name in side) for name in names}
-        for stage in range(cell.pp)
-    ]
-
-
-def _slowest(point: Point) -> int:
-    """The kind of stage that sets the pace."""
-    return int(np.argmax([number(stage_time_s(stage, point.timing)) for stage in point.stages()]))
-
-
-def _last(point: Point) -> int:
-    """The kind of stage that ends last after the pipeline has drained."""
-    return int(np.argmax([number(tail_s([stage])) for stage in point.stages()]))
-
-
 def breakdown_s(point: Point) -> dict[str, float]:
     """Parts of the step that add up to it.
 
@@ -273,13 +337,12 @@ def breakdown_s(point: Point) -> dict[str, float]:
     Unit: s. Source: FORMULAS 3.5, 4.3.
     """
     stages, constants = point.stages(), point.timing
-    kind = _slowest(point)
+    kind = point.slowest
     stage, rounds = stages[kind], number(point.cell.microbatches)
     parts: dict[str, float] = {}
     for side in point.sides:
         for part in side.parts:
-            seconds = part.steady * (part.forward[kind] + part.input_grad[kind] + part.weight_grad[kind])
-            parts[part.name] = parts.get(part.name, 0.0) + rounds * number(seconds)
+            parts[part.name] = parts.get(part.name, 0.0) + rounds * number(part.steady_s[kind])
     slowest = number(stage_time_s(stage, constants))
     beyond_compute = number(stage_time_s(replace(stage, shared_load=0.0), constants) - stage.steady)
     loads = _under_compute(point, kind)
@@ -288,7 +351,7 @@ def breakdown_s(point: Point) -> dict[str, float]:
         parts[name] = parts.get(name, 0.0) + rounds * share
     beyond_shared = slowest - number(stage.steady) - beyond_compute
     parts["ep"] = parts.get("ep", 0.0) + rounds * beyond_shared
-    last = stages[_last(point)]
+    last = stages[point.last]
     # What the last stage does once, one activity at a time.
     reduce = number(tail_s([replace(last, optimizer=0.0, gather=0.0)]))
     gather = number(tail_s([replace(last, optimizer=0.0, reduce=0.0)]))
@@ -319,19 +382,15 @@ def _under_compute(point: Point, kind: int) -> dict[str, float]:
 def communication_s(point: Point) -> dict[str, float]:
     """Communication by class and step, hidden or not: m times that of the slowest stage, and what is done once.
 
-    Unit: s. Source: FORMULAS 4.2; the same sides with every overlap off.
+    Unit: s. Source: FORMULAS 4.2; the transfers before anything hides them.
     """
-    facts = replace(point.facts, run=point.facts.run.model_copy(update={"overlap": IN_LINE}))
-    cell = replace(point.cell, facts=facts)
-    bare = replace(point, attention=replace(point.attention, cell=cell), expert=replace(point.expert, cell=cell))
-    kind, last, rounds = _slowest(point), _last(point), number(point.cell.microbatches)
+    kind, last, rounds = point.slowest, point.last, number(point.cell.microbatches)
     result = dict.fromkeys(COMMUNICATION, 0.0)
-    for side in bare.sides:
-        for part in side.parts:
-            if part.communicates:
-                seconds = part.forward[kind] + part.input_grad[kind] + part.weight_grad[kind]
-                result[part.name] += rounds * number(seconds)
+    for side in point.sides:
+        for transfer in side.transfers:
+            result[transfer.name] += rounds * number(transfer.total_s(kind))
         result["dp"] += sum(number(side.once[name][last]) for name in ("reduce", "gather") if name in side.once)
-    for name, seconds in _under_compute(bare, kind).items():
-        result[name] += rounds * seconds
+    streams = (side.under_compute["dp"][kind] for side in point.sides if "dp" in side.under_compute)
+    for seconds in streams:
+        result["dp"] += rounds * number(seconds)
     return result

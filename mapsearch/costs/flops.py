@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Recompute
 from mapsearch.costs.recompute import again, mla_up_share, only
 from mapsearch.inventories.model import Model, SlidingWindow
@@ -38,11 +37,18 @@ def attended_keys(length: Num, window: SlidingWindow | None = None) -> Num:
 
 def mean_attended_keys(length: Num, *, model: Model) -> Num:
     """Keys that a query sees, averaged over the layers (MTP modules not counted). Unit: keys."""
+    return _mean_keys(model, length) if np.plain(length) else _keys(model, length)
+
+
+def _keys(model: Model, length: Num) -> Num:
     window = model.sliding_window
     if window is None:
         return attended_keys(length)
     share = window.layers / model.layers
     return share * attended_keys(length, window) + (1.0 - share) * attended_keys(length)
+
+
+_mean_keys = np.remembered()(_keys)
 
 
 def _attention_weights(model: Model) -> float:
@@ -75,6 +81,7 @@ class _Weights(NamedTuple):
     """Output heads and MTP projections, which are never repeated."""
 
 
+@np.remembered()
 def _weights(model: Model) -> _Weights:
     dense, moe = _layer_counts(model)
     width = model.moe.expert_ffn * model.moe.top_k + model.moe.shared_ffn if model.moe is not None else 0

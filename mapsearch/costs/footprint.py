@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Offload
 from mapsearch.costs import activations, memory, parameters, pipeline
-from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts
+from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts, once_per_view
 from mapsearch.quantity import Num, maximum
 
 
@@ -20,6 +19,7 @@ def _told(facts: Facts) -> dict[str, Any]:
     return {"model": facts.model, "run": facts.run}
 
 
+@once_per_view
 def dense_parameters(view: AttentionView) -> list[Num]:
     """Parameters per rank and kind of stage that dense data parallelism shards: all but routed experts."""
     model, kinds = view.facts.model, view.cell.kinds
@@ -57,7 +57,7 @@ def _offloaded(local: list[Num], shards: Num, kept: list[Num], cell: CellView, *
         held = memory.offloaded_optimizer_bytes(parameters_here, shards, cell.zero, cell.offload, run=run)
         if np.any(moved):
             held = held + np.where(moved, in_flight(cell, kind) - resident(cell, kind), 0.0) * kept[kind]
-        result.append(held if here.all() else held * here)
+        result.append(held if np.all(here) else held * here)
     return result
 
 
@@ -166,6 +166,7 @@ def _attention_offloaded(view: AttentionView, *, nvme: bool) -> list[Num]:
     return _offloaded(dense_parameters(view), cell.dp * view.cp, kept, cell, nvme=nvme)
 
 
+@once_per_view
 def routed_parameters(view: ExpertView) -> list[Num]:
     """Routed-expert parameters per rank and kind of stage."""
     each = parameters.expert_parameters(view.etp, view.ep, model=view.facts.model)

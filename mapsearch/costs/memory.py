@@ -10,8 +10,7 @@ Each demand is charged once: tensors and named buffers here, allocator fragmenta
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Dispatcher, Offload
 from mapsearch.costs.activations import HALF, saved_input_bytes
 from mapsearch.costs.routing import routed_amplification

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.inventories.model import Mla, Model
 from mapsearch.quantity import Num, Quantity, quantity
 

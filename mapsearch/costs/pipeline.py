@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Schedule
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Num, Quantity, maximum, quantity
@@ -21,6 +20,8 @@ from mapsearch.quantity import Num, Quantity, maximum, quantity
 
 def _by_schedule(schedule: Num, values: dict[Schedule, Num]) -> Num:
     codes = np.asarray(schedule)
+    if type(schedule) is int:
+        return values.get(Schedule(schedule), 0.0)
     return np.select([codes == code for code in values], list(values.values()))
 
 
@@ -100,7 +101,7 @@ def ramp_scale(schedule: Num, pp: Num, vpp: Num) -> Num:
     Ignores: the bubble of ZB-V when forward, input-gradient and weight-gradient times differ.
     """
     p = np.asarray(pp, dtype=float)
-    one = np.ones(np.broadcast_shapes(p.shape, np.shape(vpp)))
+    one = np.ones(np.broadcast_shapes(np.shape(p), np.shape(vpp)))
     return _by_schedule(
         schedule,
         {
@@ -134,7 +135,7 @@ def ramp_weights(schedule: Num) -> RampWeights:
     codes = np.asarray(schedule)
     dual = (codes == Schedule.DUALPIPE) | (codes == Schedule.DUALPIPE_V)
     fills = dual | (codes == Schedule.ZB_H1) | (codes == Schedule.ZB_V)
-    return RampWeights(np.ones(codes.shape), np.where(dual, 2.0, 1.0), np.where(fills, -1.0, 1.0))
+    return RampWeights(np.ones(np.shape(codes)), np.where(dual, 2.0, 1.0), np.where(fills, -1.0, 1.0))
 
 
 def pipeline_s(

@@ -5,8 +5,7 @@ Contents: again, norm_again_s, activation_again_s, mla_up_share, QUANTITIES.
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Recompute
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile

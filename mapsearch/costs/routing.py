@@ -7,8 +7,7 @@ remote_units, compute_communication_ratio, balanced_ffn_width, QUANTITIES.
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Dispatcher
 from mapsearch.inventories.model import Model, Moe
 from mapsearch.inventories.run import Run
@@ -18,8 +17,7 @@ _ROUNDING = 1e-12
 """Share taken off before a ceil, so that 1.1 * 10 slots are 11 and not 12."""
 
 
-def _floats(value: Num) -> Floats:
-    return np.asarray(value, dtype=np.float64)
+_floats = np.floats
 
 
 def routed(model: Model) -> Moe:
@@ -72,7 +70,7 @@ def worst_case_amplification(ep: Num, *, experts: int, top_k: int) -> Floats:
     R * min(K, E/R) / K: 8, 16, 24 for R = 8, 16, >= 32 with E = 384, K = 16. Unit: none. Source: F1.4.
     """
     ranks = _floats(ep)
-    return ranks * np.minimum(float(top_k), experts / ranks) / top_k
+    return np.asarray(ranks * np.minimum(float(top_k), experts / ranks) / top_k)
 
 
 @quantity(unit="1", source="F1.4")
@@ -99,6 +97,8 @@ def routed_amplification(tokens: Num, ep: Num, dispatcher: Num, *, model: Model,
     Axes: tokens, ep, dispatcher. Unit: none. Source: F1.4, F3.3.
     """
     fixed = _is_fixed(dispatcher)
+    if np.plain(fixed) and not fixed:
+        return received_skew(ep, model=model, run=run)
     padded = amplification(tokens, model=model, run=run)
     return fixed * padded + (1.0 - fixed) * received_skew(ep, model=model, run=run)
 
@@ -122,6 +122,8 @@ def sent_rows(tokens: Num, dispatcher: Num, *, model: Model, run: Run) -> Floats
     """
     fixed = _is_fixed(dispatcher)
     assignments = _floats(tokens) * routed(model).top_k
+    if np.plain(fixed) and not fixed:
+        return assignments
     return assignments * (fixed * amplification(tokens, model=model, run=run) + (1.0 - fixed))
 
 
@@ -168,9 +170,16 @@ def distinct_units(units: Num, *, model: Model) -> Floats:
     come from `top_groups` groups drawn first. Unit: units. Source: F1.4. Ignores: skew, which lowers it.
     """
     moe = routed(model)
+    if np.plain(units):
+        return _distinct_of(moe, float(units))
     # Few different counts occur in large arrays, and the product over K is the costly part.
     count, place = np.unique(_floats(units), return_inverse=True)
     return np.asarray(_distinct(count, moe)[place].reshape(np.shape(units)))
+
+
+@np.remembered()
+def _distinct_of(moe: Moe, count: float) -> Floats:
+    return _distinct(_floats(count), moe)
 
 
 def _distinct(count: Floats, moe: Moe) -> Floats:

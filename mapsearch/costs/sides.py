@@ -1,6 +1,6 @@
 """The two grids and the cell as sides of a step: which quantities they add, on which stages, how often.
 
-Contents: cell_side, attention_side, expert_side, and their parts: *_times.
+Contents: cell_side, attention_times, expert_times.
 
 A side's quantities never look at the other grid: that is what lets the search evaluate each grid's options once and
 join them (docs/explanation/formulation.md).
@@ -8,22 +8,15 @@ join them (docs/explanation/formulation.md).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Offload, Recompute
 from mapsearch.costs import communication, compute, memory, pipeline
 from mapsearch.costs.footprint import (
-    attention_host,
     attention_kept,
-    attention_memory,
-    attention_nvme,
     dense_parameters,
-    expert_host,
-    expert_memory,
-    expert_nvme,
     routed_kept,
     routed_parameters,
 )
@@ -35,7 +28,7 @@ from mapsearch.costs.recompute import (
     norm_again_s,
     only,
 )
-from mapsearch.costs.step import Part, Side, lean_sum, spread
+from mapsearch.costs.step import Part, Side, Transfer, lean_sum, spread
 from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts
 from mapsearch.quantity import Num, maximum
 
@@ -67,24 +60,30 @@ def cell_side(cell: CellView) -> Side:
     hops = hop * cell.vpp * pipeline.hops_per_chunk(cell.schedule)
     hidden = (np.asarray(cell.vpp) > 1) & cell.facts.run.overlap.pp
     everywhere: list[Num] = [1.0 for _ in cell.kinds]
-    return Side(parts=[paired("pp", everywhere, hops, hops, 0.0, steady=np.where(hidden, 0.0, 1.0))])
-
-
-def attention_side(view: AttentionView) -> Side:
-    """What an attention option adds: projections, attention core, dense FFN, router, heads, TP, CP, dense DP."""
-    side = replace(attention_times(view), memory=attention_memory(view))
-    return replace(side, host=attention_host(view), nvme=attention_nvme(view))
+    return Side(
+        parts=[paired("pp", everywhere, hops, hops, 0.0, steady=np.where(hidden, 0.0, 1.0))],
+        transfers=[Transfer("pp", everywhere, hops, hops, 0.0)],
+    )
 
 
 def attention_times(view: AttentionView) -> Side:
-    """The seconds of `attention_side`, without its bytes."""
+    """What an attention option adds in seconds: projections, attention core, FFN, router, heads, TP, CP, dense DP."""
     cell, facts = view.cell, _timed(view.facts)
-    kept = attention_kept(view, cell.recompute)
-    parts = [*_attention_compute(view, facts), *_attention_communication(view, facts)]
+    transfers = _attention_transfers(view, facts)
+    core = (
+        compute.attention_core_s(view.tp, view.cp, cell.micro_batch, **facts),
+        compute.attention_core_backward_s(view.tp, view.cp, cell.micro_batch, **facts),
+    )
+    parts = [*_attention_compute(view, core, facts), *_attention_communication(view, transfers, core)]
     return Side(
-        parts=[*parts, *_host_bound(view.facts, parts, _attention_kernels(view)), *_activation_transfer(cell, kept)],
+        parts=[
+            *parts,
+            *_host_bound(view.facts, parts, _attention_kernels(view)),
+            *_activation_transfer(cell, lambda: attention_kept(view, cell.recompute)),
+        ],
         once=_attention_once(view, facts),
         under_compute={"dp": _zero3_attention(view)} if _streams(cell) else {},
+        transfers=transfers,
     )
 
 
@@ -127,7 +126,7 @@ def _streams(cell: CellView) -> bool:
     return bool(np.any(np.asarray(cell.zero) >= 2))
 
 
-def _attention_compute(view: AttentionView, facts: dict[str, Any]) -> list[Part]:
+def _attention_compute(view: AttentionView, core: tuple[Num, Num], facts: dict[str, Any]) -> list[Part]:
     cell, model, rec = view.cell, view.facts.model, view.cell.recompute
     tokens, kinds = cell.tokens, cell.kinds
     layers = [k.dense + k.moe for k in kinds]
@@ -136,15 +135,13 @@ def _attention_compute(view: AttentionView, facts: dict[str, Any]) -> list[Part]
     output = [k.output for k in kinds]
     heads = [k.output * (1.0 + model.mtp_layers) for k in kinds]
     hbm = {key: facts[key] for key in ("model", "fabric", "profile")}
-    core = compute.attention_core_s(view.tp, view.cp, cell.micro_batch, **facts)
-    core_back = compute.attention_core_backward_s(view.tp, view.cp, cell.micro_batch, **facts)
     elementwise = compute.attention_elementwise_s(view.tp, tokens, **facts)
     embedding = compute.embedding_s(view.tp, view.cp, cell.micro_batch, **facts)
     norm = norm_again_s(tokens, **hbm) * only(rec, Recompute.NORM)
     projections = again(rec, 0) + mla_up_share(model) * only(rec, Recompute.MLA_UP)
     parts = [
         linear("attention_linear", layers, compute.attention_linear_s(view.tp, tokens, **facts), projections),
-        paired("attention_core", layers, core, core_back, again(rec, Recompute.CORE_ATTENTION)),
+        paired("attention_core", layers, *core, again(rec, Recompute.CORE_ATTENTION)),
         Part(
             "elementwise",
             spread(layers, elementwise),
@@ -172,31 +169,37 @@ def _attention_compute(view: AttentionView, facts: dict[str, Any]) -> list[Part]
     return parts
 
 
-def _attention_communication(view: AttentionView, facts: dict[str, Any]) -> list[Part]:
-    """Tensor and context parallel communication in line with the layer, less what its own GEMM or core hides."""
-    cell, model, run, rec = view.cell, view.facts.model, view.facts.run, view.cell.recompute
-    profile, tokens, kinds = view.facts.profile, cell.tokens, cell.kinds
-    shown = 1.0 - (profile.tp_overlap if run.overlap.tp else 0.0)
+def _attention_transfers(view: AttentionView, facts: dict[str, Any]) -> list[Transfer]:
+    """Tensor and context parallel communication of each layer and microbatch; the last one is context parallel."""
+    cell, model, rec = view.cell, view.facts.model, view.cell.recompute
+    tokens, kinds = cell.tokens, cell.kinds
     layers = [k.dense + k.moe for k in kinds]
-    forward = communication.tp_attention_forward_s(view.tp_row, tokens, **facts) * shown
-    backward = communication.tp_attention_backward_s(view.tp_row, tokens, **facts) * shown
-    tp = [(layers, forward, backward, again(rec, 0))]
+    forward = communication.tp_attention_forward_s(view.tp_row, tokens, **facts)
+    backward = communication.tp_attention_backward_s(view.tp_row, tokens, **facts)
+    found = [Transfer("tp", layers, forward, backward, again(rec, 0))]
     if model.dense_layers:
-        forward = communication.tp_ffn_forward_s(view.tp_row, tokens, **facts) * shown
-        backward = communication.tp_ffn_backward_s(view.tp_row, tokens, **facts) * shown
-        tp.append(([k.dense for k in kinds], forward, backward, again(rec, Recompute.MLP)))
+        forward = communication.tp_ffn_forward_s(view.tp_row, tokens, **facts)
+        backward = communication.tp_ffn_backward_s(view.tp_row, tokens, **facts)
+        found.append(Transfer("tp", [k.dense for k in kinds], forward, backward, again(rec, Recompute.MLP)))
     if model.moe and model.moe.shared_ffn:
-        forward = communication.tp_shared_forward_s(view.tp_row, tokens, **facts) * shown
-        backward = communication.tp_shared_backward_s(view.tp_row, tokens, **facts) * shown
-        tp.append(([k.moe for k in kinds], forward, backward, again(rec, Recompute.MOE)))
-    parts = [paired("tp", counts, f, b, repeat) for counts, f, b, repeat in tp]
+        forward = communication.tp_shared_forward_s(view.tp_row, tokens, **facts)
+        backward = communication.tp_shared_backward_s(view.tp_row, tokens, **facts)
+        found.append(Transfer("tp", [k.moe for k in kinds], forward, backward, again(rec, Recompute.MOE)))
     ring = communication.cp_forward_s(view.tp, view.cp_row, view.cp_kind, cell.micro_batch, **facts)
     ring_back = communication.cp_backward_s(view.tp, view.cp_row, view.cp_kind, cell.micro_batch, **facts)
-    core = compute.attention_core_s(view.tp, view.cp, cell.micro_batch, **facts)
-    core_back = compute.attention_core_backward_s(view.tp, view.cp, cell.micro_batch, **facts)
-    exposed = exposed_ring_s(ring, core, view, profile.overlap_slowdown)
-    exposed_back = exposed_ring_s(ring_back, core_back, view, profile.overlap_slowdown)
-    parts.append(paired("cp", layers, exposed, exposed_back, again(rec, Recompute.CORE_ATTENTION)))
+    found.append(Transfer("cp", layers, ring, ring_back, again(rec, Recompute.CORE_ATTENTION)))
+    return found
+
+
+def _attention_communication(view: AttentionView, transfers: list[Transfer], core: tuple[Num, Num]) -> list[Part]:
+    """Tensor and context parallel communication in line with the layer, less what its own GEMM or core hides."""
+    profile = view.facts.profile
+    shown = 1.0 - (profile.tp_overlap if view.facts.run.overlap.tp else 0.0)
+    *tp, cp = transfers
+    parts = [paired("tp", t.counts, t.forward * shown, t.backward * shown, t.repeat) for t in tp]
+    exposed = exposed_ring_s(cp.forward, core[0], view, profile.overlap_slowdown)
+    exposed_back = exposed_ring_s(cp.backward, core[1], view, profile.overlap_slowdown)
+    parts.append(paired("cp", cp.counts, exposed, exposed_back, cp.repeat))
     return parts
 
 
@@ -241,13 +244,13 @@ def _zero3_attention(view: AttentionView) -> list[Num]:
     ]
 
 
-def _activation_transfer(cell: CellView, kept: list[Num]) -> list[Part]:
+def _activation_transfer(cell: CellView, kept: Callable[[], list[Num]]) -> list[Part]:
     """Offloaded activations go out in forward and come back in backward, on the critical path (F1.1)."""
     moved = (np.asarray(cell.offload) & Offload.ACTIVATIONS) != 0
     if not np.any(moved):
         return []
     fabric = cell.facts.fabric
-    way = [np.where(moved, memory.offload_transfer_s(k, cell.offload, fabric=fabric), 0.0) for k in kept]
+    way = [np.where(moved, memory.offload_transfer_s(k, cell.offload, fabric=fabric), 0.0) for k in kept()]
     return [Part("offload", way, way, [0.0 * w for w in way])]
 
 
@@ -261,14 +264,8 @@ def _optimizer_s(local: list[Num], shards: Num, cell: CellView, facts: dict[str,
     ]
 
 
-def expert_side(view: ExpertView) -> Side:
-    """What an expert option adds: grouped GEMMs, dispatch and combine, expert DP, and their memory."""
-    side = replace(expert_times(view), memory=expert_memory(view))
-    return replace(side, host=expert_host(view), nvme=expert_nvme(view))
-
-
 def expert_times(view: ExpertView) -> Side:
-    """The seconds of `expert_side`, without its bytes."""
+    """What an expert option adds in seconds: grouped GEMMs, dispatch and combine, expert DP. Bytes: footprint.py."""
     cell, facts, run, rec = view.cell, _timed(view.facts), view.facts.run, view.cell.recompute
     moe = [k.moe for k in cell.kinds]
     if view.facts.model.moe is None:
@@ -304,12 +301,16 @@ def expert_times(view: ExpertView) -> Side:
         parts.append(paired("ep", moe, forward, backward, repeat))
     if _streams(cell):
         under_compute["dp"] = _zero3_expert(view, facts)
-    kept = routed_kept(view, cell.recompute)
     return Side(
-        parts=[*parts, *_host_bound(view.facts, parts, _expert_kernels(view)), *_activation_transfer(cell, kept)],
+        parts=[
+            *parts,
+            *_host_bound(view.facts, parts, _expert_kernels(view)),
+            *_activation_transfer(cell, lambda: routed_kept(view, cell.recompute)),
+        ],
         once=_expert_once(view, facts),
         under_compute=under_compute,
         under_shared=under_shared,
+        transfers=[Transfer("ep", moe, forward, backward, repeat)],
     )
 
 

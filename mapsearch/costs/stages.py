@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from mapsearch.arrays import remembered
 from mapsearch.axes import Schedule
 from mapsearch.costs import flops, parameters
 from mapsearch.inventories.model import Model
@@ -117,13 +118,20 @@ def layout(pp: int, schedule: int, *, model: Model, length: float) -> Layout:
     V-shaped schedules cut into 2*pp chunks and fold them, so the first device holds embedding and loss; DualPipe
     runs the pipeline in both directions, so device r holds the layers of stages r and pp-1-r.
     """
+    return _layout(model, pp, schedule, length)
+
+
+@remembered()
+def _layout(model: Model, pp: int, schedule: int, length: float) -> Layout:
     chunks = 2 * pp if schedule in TWO_CHUNK_SCHEDULES else pp
     if model.layers < chunks:
         raise ValueError(f"{model.layers} layers cannot fill {chunks} pipeline chunks")
-    weights, mtp_weight, output_weight = layer_weights(model, length)
-    tail = (1 + model.mtp_layers) * output_weight + model.mtp_layers * mtp_weight
-    even = model.layers % chunks == 0
-    counts = (model.layers // chunks,) * chunks if even else partition(weights, tail, chunks)
+    if model.layers % chunks:
+        weights, mtp_weight, output_weight = layer_weights(model, length)
+        tail = (1 + model.mtp_layers) * output_weight + model.mtp_layers * mtp_weight
+        counts = partition(weights, tail, chunks)
+    else:
+        counts = (model.layers // chunks,) * chunks
     starts = np.concatenate([[0], np.cumsum(counts)])
     kinds = np.array([kind == "moe" for kind in model.layer_kinds])
     moe = np.array([int(kinds[starts[i] : starts[i + 1]].sum()) for i in range(chunks)])

@@ -1,6 +1,6 @@
 """From quantities to a step: times and memory per stage, and how the two grids add up.
 
-Contents: Part, StageSum, Side, lean_sum, sums, Timing, timing, stage_time_s, stage_ramp_s, weighed, tail_s,
+Contents: Part, Transfer, StageSum, Side, lean_sum, sums, Timing, timing, stage_time_s, stage_ramp_s, weighed, tail_s,
 step_time_s.
 
 Each grid's option contributes sums per kind of stage. The composition of the two grids uses only + - * and
@@ -13,9 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
+from mapsearch.arrays import PLAIN
 from mapsearch.costs import pipeline
 from mapsearch.costs.views import CellView
 from mapsearch.quantity import Floats, Num, maximum, positive_part
@@ -25,7 +27,8 @@ COMMUNICATION = ("tp", "cp", "ep", "dp", "pp")
 ALL_CLASSES = frozenset(COMMUNICATION)
 
 
-@dataclass(frozen=True)
+# Parts and sums are made by the thousand, and frozen ones take three times as long to make; nothing changes them.
+@dataclass
 class Part:
     """Seconds of one activity, one microbatch, on each kind of stage."""
 
@@ -36,9 +39,11 @@ class Part:
     steady: Num = 1.0
     """Share of it that is exposed in the steady phase (ramps always pay in full)."""
 
-    def total(self, kind: int) -> Num:
-        """Seconds of one microbatch on one kind of stage, forward and backward."""
-        return lean_sum([self.forward[kind], self.input_grad[kind], self.weight_grad[kind]])
+    @cached_property
+    def steady_s(self) -> list[Num]:
+        """Exposed seconds of one microbatch in the steady phase on each kind of stage, forward and backward."""
+        times = zip(self.forward, self.input_grad, self.weight_grad, strict=True)
+        return [self.steady * lean_sum(list(three)) for three in times]
 
     @property
     def communicates(self) -> bool:
@@ -46,7 +51,25 @@ class Part:
         return self.name in ALL_CLASSES
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
+class Transfer:
+    """Communication of one layer and microbatch before anything hides it, on each kind of stage."""
+
+    name: str
+    counts: list[Num]
+    """Layers that communicate so."""
+    forward: Num
+    backward: Num
+    repeat: Num
+    """How often the backward pass repeats the forward."""
+
+    def total_s(self, kind: int) -> Num:
+        """Seconds of one microbatch on one kind of stage."""
+        count = self.counts[kind]
+        return count * self.forward + count * (self.backward + self.forward * self.repeat)
+
+
+@dataclass(slots=True)
 class StageSum:
     """One side's sums on one kind of stage, in seconds; the composition adds the sides."""
 
@@ -74,7 +97,22 @@ class StageSum:
     optimizer: Num = 0.0
 
     def __add__(self, other: StageSum) -> StageSum:
-        return StageSum(*(getattr(self, name) + getattr(other, name) for name in StageSum.__dataclass_fields__))
+        return StageSum(
+            self.steady + other.steady,
+            self.ramp_forward + other.ramp_forward,
+            self.ramp_input_grad + other.ramp_input_grad,
+            self.ramp_weight_grad + other.ramp_weight_grad,
+            self.load + other.load,
+            self.stream + other.stream,
+            self.shared_load + other.shared_load,
+            self.shared_window + other.shared_window,
+            self.window + other.window,
+            self.reduce + other.reduce,
+            self.reduce_window + other.reduce_window,
+            self.gather + other.gather,
+            self.gather_window + other.gather_window,
+            self.optimizer + other.optimizer,
+        )
 
 
 @dataclass(frozen=True)
@@ -87,12 +125,35 @@ class Side:
     under_compute: dict[str, list[Num]] = field(default_factory=dict)
     """Communication by class that runs under compute, seconds per microbatch and kind of stage."""
     under_shared: list[Num] | None = None
+    transfers: list[Transfer] = field(default_factory=list)
+    """The communication of `parts` and of what hides, as it would be in line; none of what is done once or streams."""
     memory: dict[str, list[Num]] = field(default_factory=dict)
     """HBM bytes by part and kind of stage."""
     host: list[Num] = field(default_factory=list)
     """Host memory bytes per kind of stage; none when nothing may be offloaded to it."""
     nvme: list[Num] = field(default_factory=list)
     """NVMe bytes per kind of stage; none when nothing may be offloaded to it."""
+
+    @cached_property
+    def windows(self) -> list[tuple[Num, Num]]:
+        """Compute of one microbatch on each kind of stage: forward, backward."""
+        compute = [part for part in self.parts if not part.communicates]
+        return [
+            (
+                lean_sum([part.forward[kind] for part in compute]),
+                lean_sum([v for part in compute for v in (part.input_grad[kind], part.weight_grad[kind])]),
+            )
+            for kind in range(len(self.parts[0].forward))
+        ]
+
+    @cached_property
+    def classes(self) -> frozenset[str]:
+        """Classes of communication that this side has seconds of, as far as single numbers tell."""
+        found: list[tuple[str, list[Num]]]
+        found = [(part.name, [*part.forward, *part.input_grad]) for part in self.parts if part.communicates]
+        found += [("dp", values) for name, values in self.once.items() if name != "optimizer"]
+        found += [*self.under_compute.items(), *([("ep", self.under_shared)] if self.under_shared else [])]
+        return frozenset(name for name, values in found if any(type(v) not in PLAIN or v for v in values))
 
     def memory_bytes(self, kind: int) -> Num:
         """All bytes of this side on one kind of stage."""
@@ -101,6 +162,13 @@ class Side:
 
 def lean_sum(values: list[Num]) -> Num:
     """The sum of broadcasting arrays, added in the order that keeps intermediate results small."""
+    total = 0.0
+    for value in values:
+        if type(value) not in PLAIN:
+            break
+        total = total + value
+    else:
+        return total
     by_shape: dict[tuple[int, ...], Floats] = {}
     for value in values:
         array = np.asarray(value, dtype=float)
@@ -125,30 +193,27 @@ def spread(counts: Iterable[Num], value: Num) -> list[Num]:
 def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> list[StageSum]:
     """A side's sums per kind of stage, with only the named classes of communication."""
     overlap = cell.facts.run.overlap
-    gamma = cell.facts.profile.overlap_slowdown
+    rate = 1.0 / cell.facts.profile.overlap_slowdown
+    counted = [part for part in side.parts if not part.communicates or part.name in classes]
+    dp = 1.0 if "dp" in classes else 0.0
     result = []
-    for kind in range(len(cell.kinds)):
-        counted = [part for part in side.parts if not part.communicates or part.name in classes]
-        compute = [part for part in side.parts if not part.communicates]
+    for kind, (forward, backward) in enumerate(side.windows):
         load, stream = (
             side.under_compute[name][kind] if name in side.under_compute and name in classes else 0.0
             for name in ("ep", "dp")
         )
         shared = side.under_shared[kind] if side.under_shared is not None and "ep" in classes else 0.0
-        forward = lean_sum([part.forward[kind] for part in compute])
-        backward = lean_sum([v for part in compute for v in (part.input_grad[kind], part.weight_grad[kind])])
         once = {name: values[kind] for name, values in side.once.items()}
-        dp = 1.0 if "dp" in classes else 0.0
         result.append(
             StageSum(
-                steady=lean_sum([part.steady * part.total(kind) for part in counted]),
+                steady=lean_sum([part.steady_s[kind] for part in counted]),
                 # What hides in the steady phase is paid in full while the pipeline fills and drains.
                 ramp_forward=lean_sum([part.forward[kind] for part in counted]),
                 ramp_input_grad=lean_sum([*(part.input_grad[kind] for part in counted), load, shared]),
                 ramp_weight_grad=lean_sum([part.weight_grad[kind] for part in counted]),
-                load=load * (1.0 / gamma),
-                stream=stream * (1.0 / gamma),
-                shared_load=shared * (1.0 / gamma),
+                load=load * rate,
+                stream=stream * rate,
+                shared_load=shared * rate,
                 shared_window=_shared_window(side, kind) if overlap.shared_expert else 0.0,
                 window=forward + backward,
                 reduce=dp * once.get("reduce", 0.0),

@@ -1,18 +1,22 @@
 """What a quantity or relation may look at: facts, the cell both grids share, and each grid's options.
 
-Contents: Facts, CellView, AttentionView, ExpertView.
+Contents: Facts, CellView, kinds_of, AttentionView, ExpertView, once_per_view.
 
 All arrays broadcast together. The search lays them out as (dp, micro_batch, pipeline, recompute, zero, offload,
-option); the point evaluator uses arrays with one entry. Rows have one more dimension at the end: the level.
+option); the point evaluator uses plain numbers (see arrays.py). Rows have one more dimension at the end: the level.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import TypeVar
 
 import numpy as np
 
+from mapsearch.arrays import remembered
 from mapsearch.costs.stages import StageKinds, stage_kinds
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -50,19 +54,19 @@ class CellView:
     @cached_property
     def pp(self) -> int:
         """Pipeline stages."""
-        return int(np.prod(self.pp_row))
+        return math.prod(self.pp_row)
 
     @cached_property
     def devices(self) -> int:
         """Devices in use."""
-        return int(np.prod(self.used))
+        return math.prod(self.used)
 
-    @property
+    @cached_property
     def microbatches(self) -> Num:
         """Microbatches per step and replica, as a real number where the batch does not divide."""
         return self.facts.run.global_batch / (self.micro_batch * self.dp)
 
-    @property
+    @cached_property
     def tokens(self) -> Num:
         """Tokens of one microbatch per rank at a layer's entrance."""
         per_replica = self.devices / (self.dp * self.pp)
@@ -71,14 +75,23 @@ class CellView:
     @cached_property
     def kinds(self) -> list[StageKinds]:
         """Distinct stages, a record per kind whose fields broadcast with `schedule`; missing kinds count 0."""
-        schedules = np.unique(np.asarray(self.schedule))
         length = self.facts.run.attended_length
+        if type(self.schedule) is int:
+            return kinds_of(self.facts.model, self.pp, self.schedule, length)
+        schedules = np.unique(np.asarray(self.schedule))
         tables = {int(s): stage_kinds(self.pp, int(s), model=self.facts.model, length=length) for s in schedules}
         first = next(iter(tables.values()))
         if all(_same(first, table) for table in tables.values()):
             return [_row(first, row) for row in range(len(first.count))]
         rows = max(len(table.count) for table in tables.values())
         return [_kind(tables, np.asarray(self.schedule), row) for row in range(rows)]
+
+
+@remembered()
+def kinds_of(model: Model, pp: int, schedule: int, length: float) -> list[StageKinds]:
+    """The kinds of stage of one layout, as plain numbers."""
+    table = stage_kinds(pp, schedule, model=model, length=length)
+    return [_row(table, row) for row in range(len(table.count))]
 
 
 def _same(first: StageKinds, second: StageKinds) -> bool:
@@ -138,3 +151,21 @@ class ExpertView:
     def facts(self) -> Facts:
         """The given inventories."""
         return self.cell.facts
+
+
+V = TypeVar("V", AttentionView, ExpertView)
+T = TypeVar("T")
+
+
+def once_per_view(function: Callable[[V], T]) -> Callable[[V], T]:
+    """A pure function of a grid's options, computed once for each view: times and bytes both ask for it."""
+    name = f"_{function.__name__}"
+
+    @wraps(function)
+    def found(view: V) -> T:
+        kept = view.__dict__
+        if name not in kept:
+            kept[name] = function(view)
+        return kept[name]  # type: ignore[no-any-return]
+
+    return found

@@ -6,8 +6,7 @@ transfer_skew, ep_payload_bytes, deduplicated_loads_bytes, padded_parameters, ga
 
 from __future__ import annotations
 
-import numpy as np
-
+from mapsearch import arrays as np
 from mapsearch.axes import Dispatcher
 from mapsearch.costs import routing
 from mapsearch.inventories.model import Model
@@ -20,8 +19,7 @@ SCALE_SHARE = {"fp8-tensor": 0.0, "fp8-block": 4.0 / 128.0, "mxfp8": 1.0 / 32.0}
 """Bytes of scales per FP8 byte: one FP32 per 128, or one E8M0 per 32 (F2.3)."""
 
 
-def _floats(value: Num) -> Floats:
-    return np.asarray(value, dtype=np.float64)
+_floats = np.floats
 
 
 def hidden_bytes(tokens: Num, tp: Num, *, model: Model) -> Floats:

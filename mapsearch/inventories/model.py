@@ -149,12 +149,12 @@ class Model(Inventory):
             kinds[first :: self.moe_period] = ["moe"] * len(kinds[first :: self.moe_period])
         return tuple(kinds)
 
-    @property
+    @cached_property
     def moe_layers(self) -> int:
         """MoE layers, MTP modules not counted."""
         return self.layer_kinds.count("moe")
 
-    @property
+    @cached_property
     def dense_layers(self) -> int:
         """Dense layers, MTP modules not counted."""
         return self.layer_kinds.count("dense")

@@ -10,11 +10,13 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from typing import Any
 
 import mapsearch
 from mapsearch.answer import Provenance
+from mapsearch.arrays import remembered
 from mapsearch.inventories.profile import Profile
 from mapsearch.records import Record
 from mapsearch.topologies.fabric import Fabric
@@ -41,31 +43,33 @@ def provenance_of(inputs: list[Named], devices: int | None = None) -> Provenance
         **names,
         devices=devices,
         input_sha256={named.kind: checksum(named.record) for named in inputs},
-        assumptions=[line for named in inputs for line in assumptions(named)],
-        libraries=_versions(),
+        assumptions=[line for named in inputs for line in assumptions(named.record, named.kind, named.name)],
+        libraries=dict(_versions()),
     )
 
 
+@remembered()
 def checksum(record: Record | Fabric) -> str:
     """SHA-256 of an input's canonical JSON."""
     data = record.model_dump_json() if isinstance(record, Record) else json.dumps(dataclasses.asdict(record))
     return hashlib.sha256(data.encode()).hexdigest()
 
 
-def assumptions(named: Named) -> list[str]:
+@remembered()
+def assumptions(record: Record | Fabric, kind: str, name: str) -> list[str]:
     """A line per value that is tagged assumed or fitted: `topology asic: device hbm 96 GB (assumed)`."""
-    if isinstance(named.record, Fabric):
-        tagged = {**named.record.sources, **{f"device {k}": v for k, v in named.record.device.sources.items()}}
+    if isinstance(record, Fabric):
+        tagged = {**record.sources, **{f"device {k}": v for k, v in record.device.sources.items()}}
         found = [(field.replace(".", " "), "", source) for field, source in sorted(tagged.items())]
     else:
-        found = list(_tagged(named.record, named.record.model_dump(), ""))
+        found = list(_tagged(record, record.model_dump(), ""))
     lines = [
-        f"{named.kind} {named.name}: {' '.join(part for part in (field.replace('_', ' '), value) if part)} ({source})"
+        f"{kind} {name}: {' '.join(part for part in (field.replace('_', ' '), value) if part)} ({source})"
         for field, value, source in found
         if any(word in source.lower() for word in UNPROVEN)
     ]
-    if isinstance(named.record, Profile) and named.record.evidence in UNPROVEN and not lines:
-        lines.append(f"profile {named.name}: all efficiencies ({named.record.evidence})")
+    if isinstance(record, Profile) and record.evidence in UNPROVEN and not lines:
+        lines.append(f"profile {name}: all efficiencies ({record.evidence})")
     return lines
 
 
@@ -91,6 +95,7 @@ def _written(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
+@cache
 def _versions() -> dict[str, str]:
     found = {}
     for name in LIBRARIES:

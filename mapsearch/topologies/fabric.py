@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from mapsearch.errors import MissingFact, listed
@@ -73,22 +74,22 @@ class Fabric:
     sources: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def devices(self) -> int:
         """Devices in the regular cluster."""
         return math.prod(level.size for level in self.levels)
 
-    @property
+    @cached_property
     def fan_outs(self) -> tuple[int, ...]:
         """Fan-out of each level, innermost first."""
         return tuple(level.size for level in self.levels)
 
-    @property
+    @cached_property
     def level_names(self) -> tuple[str, ...]:
         """Names of the levels, innermost first."""
         return tuple(level.name for level in self.levels)
 
-    @property
+    @cached_property
     def domain_levels(self) -> int:
         """How many levels, from the innermost, form the high-bandwidth domain."""
         count = 0
