@@ -76,10 +76,23 @@ def family_of(row: dict[str, Any]) -> Family:
     return FAMILIES.get(source_of(row), "megatron")
 
 
+FULL_ITERATION = {
+    "cuda_graph_impl": "full_iteration",
+    "moe_flex_dispatcher_backend": "hybridep",
+    "overlap_moe_expert_parallel_comm": True,
+}
+"""What the helpers `_enable_*_full_iteration_*` of Megatron-Bridge's recipes set (its perf_recipes/*/common.py)."""
+FULL_ITERATION_SIGNS = ("full_iteration", r"gpt_oss_120b_pretrain_\w+_gb[23]00_fp8mx")
+"""Helpers and recipes that do: those of GPT-OSS call theirs by another name (perf_recipes/gpt_oss/common.py)."""
+
+
 def features_of(row: dict[str, Any]) -> dict[str, Any]:
-    """The flags of a row, underscores for hyphens, prefixes of configuration groups taken off."""
+    """The flags of a row, underscores for hyphens, prefixes of configuration groups taken off; helpers spelled out."""
     given = row["features"] if isinstance(row["features"], dict) else {}
-    return {str(key).split(".")[-1].replace("-", "_"): value for key, value in given.items()}
+    flags = {str(key).split(".")[-1].replace("-", "_"): value for key, value in given.items()}
+    words = f"{flags.get('helpers')} {flags.get('recipe_join')}"
+    # A helper is called last, so what it sets wins over the flags written before it.
+    return flags | FULL_ITERATION if any(re.search(sign, words) for sign in FULL_ITERATION_SIGNS) else flags
 
 
 def _on(value: Any) -> bool:
@@ -114,8 +127,9 @@ def run_of(row: dict[str, Any], model: Model) -> Run:
         framework=framework.get(family, "none"),
         sequence_parallel=bool(row["mapping"].get("sp")) or int(row["mapping"].get("tp") or 1) == 1,
         fused_cross_entropy=_fused_loss(row, features),
-        flash_attention=_flash(row),
-        graphs=_graphs(features),
+        flash_attention=_flash(row, features),
+        fused_experts=_fused_experts(row, features),
+        graphs=_graphs(row, features),
         micro_batch=[1],
     )
 
@@ -124,12 +138,27 @@ UNFUSED_SOURCES = ("sc21", "bigscience", "korthikanti")
 """Megatron before it called FlashAttention (2021 and 2022)."""
 
 
-def _flash(row: dict[str, Any]) -> bool:
-    return not source_of(row).startswith(UNFUSED_SOURCES)
+def _flash(row: dict[str, Any], features: dict[str, Any]) -> bool:
+    return not source_of(row).startswith(UNFUSED_SOURCES) and features.get("attention_backend") != "unfused"
 
 
-def _graphs(features: dict[str, Any]) -> list[Literal["attention", "router", "all"]]:
-    """What the row says is captured as a CUDA graph."""
+def _fused_experts(row: dict[str, Any], features: dict[str, Any]) -> bool:
+    """Megatron-Bridge's MXFP8 recipes with full-iteration graphs fuse the experts' MLP (cutedsl_fused_grouped_mlp)."""
+    full = str(features.get("cuda_graph_impl")) == "full_iteration"
+    return full and row["precision"] == "mxfp8" and source_of(row) in BRIDGE_SOURCES
+
+
+BLACKWELL = ("B200", "B300", "GB200", "GB300")
+
+
+def _graphs(row: dict[str, Any], features: dict[str, Any]) -> list[Literal["attention", "router", "all"]]:
+    """What the row says is captured as a CUDA graph.
+
+    Experts padded to a capacity have static shapes: NVIDIA's token-drop recipes of 25.09 capture the whole iteration
+    on Blackwell and nothing on Hopper (Megatron-Bridge, scripts/performance/configs/qwen3).
+    """
+    if "token_drop" in str(row["moe_routing"]).lower() and not features:
+        return ["all"] if str(row["hardware"]["device"]) in BLACKWELL else []
     if str(features.get("cuda_graph_impl")) == "none" or str(features.get("cuda_graph")) == "none":
         return []
     words = " ".join(str(features.get(key, "")) for key in ("cuda_graph_scope", "cuda_graph", "cuda_graph_impl"))
@@ -184,10 +213,12 @@ def _sharded_states(row: dict[str, Any], features: dict[str, Any]) -> StateRecip
 
 
 def _routing(row: dict[str, Any]) -> Routing:
+    """Megatron passes 16-bit tokens to every dispatcher, FP8 or not (NVIDIA/Megatron-LM issue 3578)."""
+    sent = 2.0 if family_of(row) in ("megatron", "megatron-deepspeed", "mindspeed") else 0.0
     words = str(row["moe_routing"] or "").lower()
     if "token_drop" in words:
-        return Routing(capacity_factor=1.0)
-    return Routing()
+        return Routing(capacity_factor=1.0, dispatch_bytes=sent)
+    return Routing(dispatch_bytes=sent)
 
 
 def _overlap(row: dict[str, Any], features: dict[str, Any], model: Model) -> Overlap:
@@ -212,9 +243,18 @@ def _overlap(row: dict[str, Any], features: dict[str, Any], model: Model) -> Ove
         tp=_on(tp),
         cp=True,
         pp=_on(sends),
-        expert_all_to_all=expert,
+        expert_all_to_all=expert or _hidden_unsaid(row),
         shared_expert=_on(features.get("moe_shared_expert_overlap")),
     )
+
+
+def _hidden_unsaid(row: dict[str, Any]) -> bool:
+    """Flags joined from another mapping's recipe do not count: NVIDIA's recipes of interleaved pipelines hide an
+    expert exchange that leaves the high-bandwidth domain (DeepSeek-V3 and Qwen3-235B on B200 and H100).
+    """
+    told = row["mapping"]
+    leaves = int(told.get("ep") or 1) * int(told.get("etp") or 1) > int(row["hardware"].get("scale_up_domain") or 1)
+    return leaves and int(told.get("vpp") or 1) > 1 and "join is approximate" in str(row.get("notes"))
 
 
 def dispatcher_of(row: dict[str, Any]) -> int:

@@ -268,7 +268,8 @@ def routed_experts_s(
     peak = linear_peak(run, fabric, profile)
     first = gemm_s(each, model.hidden, (model.ffn_matrices - 1) * width, peak_flops=peak, curve=profile.grouped_gemm)
     second = gemm_s(each, width, model.hidden, peak_flops=peak, curve=profile.grouped_gemm)
-    inputs = local_experts * each * (model.hidden + width)
+    # Fused kernels quantise the second product's input on the way out of the first.
+    inputs = local_experts * each * (model.hidden + (0.0 if run.fused_experts else width))
     return local_experts * (first + second) + quantise_s(inputs, run=run, fabric=fabric, profile=profile)
 
 
@@ -303,7 +304,8 @@ def routed_elementwise_s(
     sent = routing.sent_rows(tokens, dispatcher, model=model, run=run)
     received = routing.routed_rows(tokens, etp, ep, dispatcher, model=model, run=run)
     sorts = np.where(_floats(ep) < moe.experts, 4.0, 0.0)
-    activation = model.ffn_matrices * (received * moe.expert_ffn / _floats(etp) + _floats(tokens) * moe.shared_ffn)
+    routed = 0.0 if run.fused_experts else received * moe.expert_ffn / _floats(etp)
+    activation = model.ffn_matrices * (routed + _floats(tokens) * moe.shared_ffn)
     scores = _floats(tokens) * 3.0 * moe.experts
     moved = 3.0 * sent * model.hidden + _floats(tokens) * model.hidden + sorts * received * model.hidden
     return _half_layer_s(tokens, (moved + activation + scores) * profile.routed_passes, model, fabric, profile)

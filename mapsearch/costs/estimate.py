@@ -344,13 +344,16 @@ def breakdown_s(point: Point) -> dict[str, float]:
         for part in side.parts:
             parts[part.name] = parts.get(part.name, 0.0) + rounds * number(part.steady_s[kind])
     slowest = number(stage_time_s(stage, constants))
-    beyond_compute = number(stage_time_s(replace(stage, shared_load=0.0), constants) - stage.steady)
+    unhosted = replace(constants, hosted=False)
+    running = number(stage_time_s(stage, unhosted))
+    beyond_compute = number(stage_time_s(replace(stage, shared_load=0.0), unhosted) - stage.steady)
     loads = _under_compute(point, kind)
     for name, load in loads.items():
         share = beyond_compute * load / sum(loads.values()) if beyond_compute else 0.0
         parts[name] = parts.get(name, 0.0) + rounds * share
-    beyond_shared = slowest - number(stage.steady) - beyond_compute
+    beyond_shared = running - number(stage.steady) - beyond_compute
     parts["ep"] = parts.get("ep", 0.0) + rounds * beyond_shared
+    parts["host"] = rounds * (slowest - running)
     last = stages[point.last]
     # What the last stage does once, one activity at a time.
     reduce = number(tail_s([replace(last, optimizer=0.0, gather=0.0)]))

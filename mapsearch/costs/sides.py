@@ -28,7 +28,7 @@ from mapsearch.costs.recompute import (
     norm_again_s,
     only,
 )
-from mapsearch.costs.step import Part, Side, Transfer, lean_sum, spread
+from mapsearch.costs.step import Part, Side, Transfer, hosted, spread
 from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts
 from mapsearch.quantity import Num, maximum
 
@@ -76,11 +76,8 @@ def attention_times(view: AttentionView) -> Side:
     )
     parts = [*_attention_compute(view, core, facts), *_attention_communication(view, transfers, core)]
     return Side(
-        parts=[
-            *parts,
-            *_host_bound(view.facts, parts, _attention_kernels(view)),
-            *_activation_transfer(cell, lambda: attention_kept(view, cell.recompute)),
-        ],
+        parts=[*parts, *_activation_transfer(cell, lambda: attention_kept(view, cell.recompute))],
+        launches=_launches(view.facts, _attention_kernels(view), again(cell.recompute, 0)),
         once=_attention_once(view, facts),
         under_compute={"dp": _zero3_attention(view)} if _streams(cell) else {},
         transfers=transfers,
@@ -95,30 +92,33 @@ def _attention_kernels(view: AttentionView) -> list[Num]:
     return [(k.dense + k.moe) * (0.0 if captured else half) + k.dense * dense for k in view.cell.kinds]
 
 
+LAUNCHES_PER_EXPERT = {"bf16": 2.0, "fp16": 2.0, "fp8-tensor": 4.0, "fp8-block": 4.0, "mxfp8": 6.0}
+"""Kernels per local expert, forward: both products are launched expert by expert (TransformerEngine,
+nvte_multi_stream_cublas_gemm); MXFP8 reorders the scales of both inputs of each (TransformerEngine PR 1525), other FP8
+quantises an input of each (assumed)."""
+
+
 def _expert_kernels(view: ExpertView) -> list[Num]:
     """Kernels of one microbatch's forward on each kind of stage that the host launches for the MoE halves."""
-    graphs = view.facts.run.graphs
-    # A captured router and preprocessing take their kernels, about half of the MoE half's, off the host.
-    share = 0.0 if "all" in graphs else 0.5 if "router" in graphs else 1.0
-    return [k.moe * share * view.facts.profile.moe_kernels for k in view.cell.kinds]
+    run, model = view.facts.run, view.facts.model
+    if "all" in run.graphs or model.moe is None:
+        return [0.0 for _ in view.cell.kinds]
+    # A captured router and preprocessing take their kernels, about half of those around the experts, off the host.
+    share = 0.5 if "router" in run.graphs else 1.0
+    each = LAUNCHES_PER_EXPERT.get(run.precision, LAUNCHES_PER_EXPERT["mxfp8"])
+    own = each * model.moe.experts / view.ep
+    return [k.moe * (share * view.facts.profile.moe_kernels + own) for k in view.cell.kinds]
 
 
-def _host_bound(facts: Facts, parts: list[Part], kernels: list[Num]) -> list[Part]:
-    """Time that a stage waits for the host: launching its kernels less running them, where that is longer.
+def _launches(facts: Facts, kernels: list[Num], repeat: Num) -> tuple[list[Num], list[Num]] | None:
+    """Host seconds to launch one microbatch's kernels, forward and backward; None when none are launched one by one.
 
-    The queue lets the host run ahead within a microbatch, so whole stages are compared; backward launches twice as
-    many kernels as forward. Source: F2.2 (CPU wall).
+    Backward launches twice as many kernels as forward, and recompute those of forward again. Source: F2.2 (CPU wall).
     """
     each = facts.profile.host_launch
-    if not np.any(np.asarray(each)) or not np.any(np.asarray(kernels, dtype=float)):
-        return []
-    forward, backward = [], []
-    for kind, count in enumerate(kernels):
-        running = lean_sum([part.forward[kind] for part in parts])
-        returning = lean_sum([v for part in parts for v in (part.input_grad[kind], part.weight_grad[kind])])
-        forward.append(maximum(count * each - running, 0.0))
-        backward.append(maximum(2.0 * count * each - returning, 0.0))
-    return [Part("host", forward, backward, [0.0 * value for value in forward])]
+    if not hosted(facts):
+        return None
+    return [count * each for count in kernels], [count * each * (2.0 + repeat) for count in kernels]
 
 
 def _streams(cell: CellView) -> bool:
@@ -302,11 +302,8 @@ def expert_times(view: ExpertView) -> Side:
     if _streams(cell):
         under_compute["dp"] = _zero3_expert(view, facts)
     return Side(
-        parts=[
-            *parts,
-            *_host_bound(view.facts, parts, _expert_kernels(view)),
-            *_activation_transfer(cell, lambda: routed_kept(view, cell.recompute)),
-        ],
+        parts=[*parts, *_activation_transfer(cell, lambda: routed_kept(view, cell.recompute))],
+        launches=_launches(view.facts, _expert_kernels(view), repeat),
         once=_expert_once(view, facts),
         under_compute=under_compute,
         under_shared=under_shared,

@@ -1,7 +1,7 @@
 """From quantities to a step: times and memory per stage, and how the two grids add up.
 
-Contents: Part, Transfer, StageSum, Side, lean_sum, sums, Timing, timing, stage_time_s, stage_ramp_s, weighed, tail_s,
-step_time_s.
+Contents: Part, Transfer, StageSum, Side, lean_sum, sums, Timing, hosted, timing, stage_time_s, stage_ramp_s, weighed,
+tail_s, step_time_s.
 
 Each grid's option contributes sums per kind of stage. The composition of the two grids uses only + - * and
 `maximum`, so the same lines evaluate numbers, arrays of pairs, intervals (bounds) and solver expressions.
@@ -19,7 +19,7 @@ import numpy as np
 
 from mapsearch.arrays import PLAIN
 from mapsearch.costs import pipeline
-from mapsearch.costs.views import CellView
+from mapsearch.costs.views import CellView, Facts
 from mapsearch.quantity import Floats, Num, maximum, positive_part
 
 COMMUNICATION = ("tp", "cp", "ep", "dp", "pp")
@@ -95,6 +95,10 @@ class StageSum:
     """Parameter gathering, once per step."""
     gather_window: Num = 0.0
     optimizer: Num = 0.0
+    launch: Num = 0.0
+    """Host time to launch the kernels of one microbatch, forward and backward: a stage is never faster."""
+    launch_ramp_forward: Num = 0.0
+    launch_ramp_backward: Num = 0.0
 
     def __add__(self, other: StageSum) -> StageSum:
         return StageSum(
@@ -112,6 +116,9 @@ class StageSum:
             self.gather + other.gather,
             self.gather_window + other.gather_window,
             self.optimizer + other.optimizer,
+            self.launch + other.launch,
+            self.launch_ramp_forward + other.launch_ramp_forward,
+            self.launch_ramp_backward + other.launch_ramp_backward,
         )
 
 
@@ -127,6 +134,8 @@ class Side:
     under_shared: list[Num] | None = None
     transfers: list[Transfer] = field(default_factory=list)
     """The communication of `parts` and of what hides, as it would be in line; none of what is done once or streams."""
+    launches: tuple[list[Num], list[Num]] | None = None
+    """Host seconds to launch one microbatch's kernels on each kind of stage, forward and backward."""
     memory: dict[str, list[Num]] = field(default_factory=dict)
     """HBM bytes by part and kind of stage."""
     host: list[Num] = field(default_factory=list)
@@ -204,6 +213,7 @@ def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> l
         )
         shared = side.under_shared[kind] if side.under_shared is not None and "ep" in classes else 0.0
         once = {name: values[kind] for name, values in side.once.items()}
+        ahead, back = (values[kind] for values in side.launches) if side.launches else (0.0, 0.0)
         result.append(
             StageSum(
                 steady=lean_sum([part.steady_s[kind] for part in counted]),
@@ -221,6 +231,9 @@ def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> l
                 gather=dp * once.get("gather", 0.0),
                 gather_window=forward if overlap.param_gather else 0.0,
                 optimizer=once.get("optimizer", 0.0),
+                launch=ahead + back,
+                launch_ramp_forward=ahead,
+                launch_ramp_backward=back,
             )
         )
     return result
@@ -249,6 +262,13 @@ class Timing:
     coupled: bool
     """True when some communication hides behind the other side's compute."""
     shared_coupled: bool
+    hosted: bool
+    """True when the host launches kernels one by one, so that it can set the pace."""
+
+
+def hosted(facts: Facts) -> bool:
+    """True when the host launches kernels one by one: the profile says how long it takes, and not all are captured."""
+    return bool(np.any(np.asarray(facts.profile.host_launch))) and "all" not in facts.run.graphs
 
 
 def straggler_stretch(cell: CellView) -> Num:
@@ -274,19 +294,23 @@ def timing(cell: CellView, coupled: bool) -> Timing:
         overhead_s=cell.facts.profile.step_overhead,
         coupled=coupled,
         shared_coupled=cell.facts.run.overlap.shared_expert,
+        hosted=hosted(cell.facts),
     )
 
 
 def stage_time_s(stage: StageSum, constants: Timing) -> Num:
     """One microbatch on one kind of stage in the steady phase, hidden communication taken off.
 
-    Unit: s. Source: FORMULAS 4.3; loads that hide behind compute share one resource, so they add first.
+    Unit: s. Source: FORMULAS 4.3; loads that hide behind compute share one resource, so they add first. The queue lets
+    the host run ahead within a stage, so whole stages are compared: the longer of running and launching (F2.2).
     """
     time = stage.steady
     if constants.coupled:
         time = time + positive_part(stage.load + stage.stream - stage.window)
     if constants.shared_coupled:
         time = time + positive_part(stage.shared_load - stage.shared_window)
+    if constants.hosted:
+        time = maximum(time, stage.launch)
     return time
 
 
@@ -299,14 +323,25 @@ def stage_ramp_s(stage: StageSum, constants: Timing) -> Num:
     ramp = stage.ramp_forward * c_forward + stage.ramp_input_grad * c_input + stage.ramp_weight_grad * c_weight
     if constants.coupled:
         ramp = ramp + positive_part(stage.stream - stage.window)
+    if constants.hosted:
+        ramp = maximum(ramp, stage.launch_ramp_forward * c_forward + stage.launch_ramp_backward * c_input)
     return ramp
 
 
 def weighed(stage: StageSum, constants: Timing) -> StageSum:
     """One side's sums with the ramp's parts weighed into one: every schedule counts forward once (c_F = 1)."""
-    alone = replace(constants, coupled=False)
+    alone = replace(constants, coupled=False, hosted=False)
     ramp = stage_ramp_s(stage, alone)
-    return replace(stage, ramp_forward=ramp, ramp_input_grad=0.0, ramp_weight_grad=0.0)
+    c_forward, c_input, _ = constants.ramp_weights
+    launch = stage.launch_ramp_forward * c_forward + stage.launch_ramp_backward * c_input
+    return replace(
+        stage,
+        ramp_forward=ramp,
+        ramp_input_grad=0.0,
+        ramp_weight_grad=0.0,
+        launch_ramp_forward=launch,
+        launch_ramp_backward=0.0,
+    )
 
 
 def tail_s(stages: list[StageSum]) -> Num:

@@ -65,7 +65,12 @@ def ulysses_bytes(tp: Num, cp: Num, micro_batch: Num, *, model: Model, run: Run)
 
 
 def dispatch_element_bytes(*, run: Run) -> float:
-    """Bytes per element that is dispatched: 2, or 1 and its scales in FP8. Unit: bytes. Source: F2.3."""
+    """Bytes per element that is dispatched: as the run says, else 2, or 1 and its scales in FP8.
+
+    Unit: bytes. Source: F2.3.
+    """
+    if run.routing.dispatch_bytes:
+        return run.routing.dispatch_bytes
     return 1.0 + SCALE_SHARE[run.precision] if run.fp8 else ACTIVATION_BYTES
 
 

@@ -69,6 +69,8 @@ class Routing(Inventory):
     """Largest over mean traffic of a pair of ranks."""
     min_capacity: int = Field(default=0, ge=0)
     """Least slots per expert and source (DeepSpeed: 8)."""
+    dispatch_bytes: float = Field(default=0.0, ge=0)
+    """Bytes per element of the dispatch all-to-all. 0: by precision, 2, or 1 and its scales in FP8."""
     combine_bytes: float = Field(default=2.0, gt=0)
     """Bytes per element of the combine all-to-all."""
 
@@ -158,6 +160,8 @@ class Run(Inventory):
     exposed_limit_by_class: dict[Literal["tp", "cp", "ep", "dp", "pp"], float] = Field(default_factory=dict)
     flash_attention: bool = True
     """False: the score matrix is computed in full and passes through memory, as before FlashAttention."""
+    fused_experts: bool = False
+    """Activation and quantisation of the experts run inside the grouped GEMM kernels."""
     graphs: list[Literal["attention", "router", "all"]] = Field(default_factory=list)
     """What is launched as a captured graph, so that the host does not limit it."""
     optimizer_memory_passes: float = Field(default=1.0, gt=0)

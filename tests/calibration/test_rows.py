@@ -208,6 +208,33 @@ def test_customs_of_frameworks(published: tuple[list[Case], list[Refused]]) -> N
     assert maxtext.fabric.levels[0].kind == "torus"
 
 
+@pytest.mark.parametrize(
+    ("name", "graphs", "overlap", "dispatcher", "fused"),
+    [
+        # A helper and a recipe that capture the iteration, one that says so, and one of 25.09 that drops tokens.
+        ("26.08-pretrain-qwen3-30b-a3b-GB200-8-fp8_mx-gbs512-mbs4-tp1pp1cp1vp1ep8", ["all"], True, 3, True),
+        ("26.08-pretrain-gpt-oss-120b-GB300-64-fp8_mx-gbs1280-mbs4-tp1pp1cp1vp1ep16", ["all"], True, 3, True),
+        ("26.06-pretrain-deepseek-v3-GB200-256-fp8_mx-gbs4096-mbs1-tp1pp4cp1vp4ep64", ["all"], True, 3, True),
+        ("25.09-pretrain-qwen3-30b-a3b-B200-8-fp8_cs-gbs512-mbs1-tp1pp1cp1vp1ep8", ["all"], False, 0, False),
+        ("25.09-pretrain-qwen3-235b-a22b-H100-256-fp8_cs-gbs2048-mbs1-tp2pp8cp1vp4ep32", [], False, 0, False),
+        # Joined with the recipe of another mapping, whose flag says that nothing is hidden.
+        ("26.04.01-pretrain-deepseek-v3-B200-256-fp8_mx-gbs4096-mbs1-tp1pp8cp1vp2ep32", [], True, 3, False),
+    ],
+)
+def test_what_bridge_recipes_set(
+    published: tuple[list[Case], list[Refused]],
+    name: str,
+    graphs: list[str],
+    overlap: bool,
+    dispatcher: int,
+    fused: bool,
+) -> None:
+    case = one(published, f"megatron_bridge_perf/{name}")
+    run = case.run
+    assert (run.graphs, run.overlap.expert_all_to_all, run.fused_experts) == (graphs, overlap, fused)
+    assert (case.mappings[0].dispatcher, run.routing.dispatch_bytes) == (dispatcher, 2.0)
+
+
 def test_a_prediction_is_the_estimate(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> None:
     case = made(row, hardware)
     profile = profile_of(case)

@@ -70,6 +70,8 @@ def profiles(draw):
     data["tp_overlap"] = draw(st.sampled_from([0.0, 0.4]))
     data["kernel_launch"] = draw(st.sampled_from(["0 s", "5 us"]))
     data["kernels_per_layer"] = 10.0
+    data["host_launch"] = draw(st.sampled_from(["0 s", "0 s", "1 us", "20 us"]))
+    data["moe_kernels"] = 5.0
     return validate(Profile, data, file="tiny profile")
 
 
@@ -93,6 +95,7 @@ def runs(draw):
         "offload": _some(draw, ["none", "optimizer", "optimizer+nvme"]),
         "cp_kind": _some(draw, ["ring", "all-gather", "ulysses"]),
         "dispatcher": _some(draw, ["all-to-all", "fixed-all-to-all", "all-gather", "deduplicated"]),
+        "graphs": draw(st.sampled_from([[], [], ["router"], ["attention", "router"], ["all"]])),
         "overlap": {name: draw(st.booleans()) for name in OVERLAPS},
     }
     if draw(st.integers(0, 2)) == 0:
