@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from mapsearch.axes import Offload, Recompute
-from mapsearch.costs import communication, compute, memory, pipeline
+from mapsearch.costs import communication, compute, data_parallel, memory, parameters, pipeline
 from mapsearch.costs.footprint import (
     attention_host,
     attention_kept,
@@ -81,10 +81,12 @@ def attention_times(view: AttentionView) -> Side:
     cell, facts = view.cell, _timed(view.facts)
     kept = attention_kept(view, cell.recompute)
     parts = [*_attention_compute(view, facts), *_attention_communication(view, facts)]
+    hidden, in_line = _streamed(cell, _zero3_attention(view))
+    bound = _host_bound(view.facts, parts, _attention_kernels(view))
     return Side(
-        parts=[*parts, *_host_bound(view.facts, parts, _attention_kernels(view)), *_activation_transfer(cell, kept)],
+        parts=[*parts, *bound, *_activation_transfer(cell, kept), *in_line],
         once=_attention_once(view, facts),
-        under_compute={"dp": _zero3_attention(view)} if _streams(cell) else {},
+        under_compute=hidden,
     )
 
 
@@ -125,6 +127,16 @@ def _host_bound(facts: Facts, parts: list[Part], kernels: list[Num]) -> list[Par
 def _streams(cell: CellView) -> bool:
     """True when some candidate moves parameters or gradients for every microbatch (ZeRO-2, ZeRO-3)."""
     return bool(np.any(np.asarray(cell.zero) >= 2))
+
+
+def _streamed(cell: CellView, streams: list[Num]) -> tuple[dict[str, list[Num]], list[Part]]:
+    """Streams as what runs under compute, or in line where the run hides no gathering of parameters."""
+    if not _streams(cell):
+        return {}, []
+    if cell.facts.run.overlap.param_gather:
+        return {"dp": streams}, []
+    nothing = [0.0 * stream for stream in streams]
+    return {}, [Part("dp", nothing, streams, nothing)]
 
 
 def _attention_compute(view: AttentionView, facts: dict[str, Any]) -> list[Part]:
@@ -211,19 +223,17 @@ def exposed_ring_s(transfer: Num, core: Num, view: AttentionView, gamma: float) 
 
 
 def _attention_once(view: AttentionView, facts: dict[str, Any]) -> dict[str, list[Num]]:
-    cell = view.cell
+    cell, group = view.cell, (view.dp_row, view.cp_row)
     copies = pipeline.model_copies(cell.schedule)
     local = dense_parameters(view)
-    shards = cell.dp * view.cp
+    shards = data_parallel.shard_count(cell.dp * view.cp, run=view.facts.run)
     tail = np.where(np.asarray(cell.zero) <= 1, 1.0, 0.0)
+    calls = list(zip(_dense_calls(view), local, strict=True))
     return {
         "reduce": [
-            tail * copies * communication.dense_gradient_s(view.dp_row, view.cp_row, p, cell.zero, **facts)
-            for p in local
+            tail * copies * n * communication.dense_gradient_s(*group, p / n, cell.zero, **facts) for n, p in calls
         ],
-        "gather": [
-            copies * communication.dense_gather_s(view.dp_row, view.cp_row, p, cell.zero, **facts) for p in local
-        ],
+        "gather": [copies * n * communication.dense_gather_s(*group, p / n, cell.zero, **facts) for n, p in calls],
         "optimizer": _optimizer_s(local, shards, cell, facts),
     }
 
@@ -233,12 +243,26 @@ def _zero3_attention(view: AttentionView) -> list[Num]:
     cell, facts = view.cell, _timed(view.facts)
     if not _streams(cell):
         return []
-    zero = np.asarray(cell.zero)
+    zero, group = np.asarray(cell.zero), (view.dp_row, view.cp_row)
+    calls = zip(_dense_calls(view, "layer"), _dense_calls(view), dense_parameters(view), strict=True)
     return [
-        np.where(zero == 3, communication.zero3_dense_s(view.dp_row, view.cp_row, p, **facts), 0.0)
-        + np.where(zero == 2, communication.dense_gradient_s(view.dp_row, view.cp_row, p, cell.zero, **facts), 0.0)
-        for p in dense_parameters(view)
+        np.where(zero == 3, n * communication.zero3_dense_s(*group, p / n, **facts), 0.0)
+        + np.where(zero == 2, each * communication.dense_gradient_s(*group, p / each, cell.zero, **facts), 0.0)
+        for n, each, p in calls
     ]
+
+
+def _dense_calls(view: AttentionView, least: str = "stage") -> list[Num]:
+    """Data-parallel calls for the dense weights of each kind of stage."""
+    layers = [k.dense + k.moe for k in view.cell.kinds]
+    return _calls(view.facts, layers, float(parameters.dense_tensors(model=view.facts.model)), least)
+
+
+def _calls(facts: Facts, layers: list[Num], tensors: Num, least: str) -> list[Num]:
+    """Calls per kind of stage: one, one per layer, or one per tensor; at least as fine as `least`."""
+    unit = facts.run.data_parallel_unit if facts.run.data_parallel_unit != "stage" else least
+    each = {"stage": 0.0, "layer": 1.0, "tensor": tensors}[unit]
+    return [maximum(count * each, 1.0) for count in layers]
 
 
 def _activation_transfer(cell: CellView, kept: list[Num]) -> list[Part]:
@@ -302,11 +326,16 @@ def expert_times(view: ExpertView) -> Side:
         under_shared = exchange
     else:
         parts.append(paired("ep", moe, forward, backward, repeat))
-    if _streams(cell):
-        under_compute["dp"] = _zero3_expert(view, facts)
+    hidden, in_line = _streamed(cell, _zero3_expert(view, facts) if _streams(cell) else [])
+    under_compute |= hidden
     kept = routed_kept(view, cell.recompute)
     return Side(
-        parts=[*parts, *_host_bound(view.facts, parts, _expert_kernels(view)), *_activation_transfer(cell, kept)],
+        parts=[
+            *parts,
+            *_host_bound(view.facts, parts, _expert_kernels(view)),
+            *_activation_transfer(cell, kept),
+            *in_line,
+        ],
         once=_expert_once(view, facts),
         under_compute=under_compute,
         under_shared=under_shared,
@@ -314,20 +343,31 @@ def expert_times(view: ExpertView) -> Side:
 
 
 def _expert_once(view: ExpertView, facts: dict[str, Any]) -> dict[str, list[Num]]:
-    cell, local = view.cell, routed_parameters(view)
+    cell, local, row = view.cell, routed_parameters(view), view.edp_row
     copies = pipeline.model_copies(cell.schedule)
+    shards = data_parallel.shard_count(view.edp, run=view.facts.run)
     tail = np.where(np.asarray(cell.zero) <= 1, 1.0, 0.0)
+    calls = list(zip(_expert_calls(view), local, strict=True))
     return {
-        "reduce": [tail * copies * communication.expert_gradient_s(view.edp_row, p, cell.zero, **facts) for p in local],
-        "gather": [copies * communication.expert_gather_s(view.edp_row, p, cell.zero, **facts) for p in local],
-        "optimizer": _optimizer_s(local, view.edp, cell, facts),
+        "reduce": [
+            tail * copies * n * communication.expert_gradient_s(row, p / n, cell.zero, **facts) for n, p in calls
+        ],
+        "gather": [copies * n * communication.expert_gather_s(row, p / n, cell.zero, **facts) for n, p in calls],
+        "optimizer": _optimizer_s(local, shards, cell, facts),
     }
 
 
 def _zero3_expert(view: ExpertView, facts: dict[str, Any]) -> list[Num]:
-    zero = np.asarray(view.cell.zero)
+    zero, row = np.asarray(view.cell.zero), view.edp_row
+    calls = zip(_expert_calls(view, "layer"), _expert_calls(view), routed_parameters(view), strict=True)
     return [
-        np.where(zero == 3, communication.zero3_expert_s(view.edp_row, p, **facts), 0.0)
-        + np.where(zero == 2, communication.expert_gradient_s(view.edp_row, p, view.cell.zero, **facts), 0.0)
-        for p in routed_parameters(view)
+        np.where(zero == 3, n * communication.zero3_expert_s(row, p / n, **facts), 0.0)
+        + np.where(zero == 2, each * communication.expert_gradient_s(row, p / each, zero, **facts), 0.0)
+        for n, each, p in calls
     ]
+
+
+def _expert_calls(view: ExpertView, least: str = "stage") -> list[Num]:
+    """Data-parallel calls for the routed experts of each kind of stage."""
+    tensors = parameters.expert_tensors(view.ep, model=view.facts.model)
+    return _calls(view.facts, [k.moe for k in view.cell.kinds], tensors, least)

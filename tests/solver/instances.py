@@ -93,6 +93,8 @@ def runs(draw):
         "offload": _some(draw, ["none", "optimizer", "optimizer+nvme"]),
         "cp_kind": _some(draw, ["ring", "all-gather", "ulysses"]),
         "dispatcher": _some(draw, ["all-to-all", "fixed-all-to-all", "all-gather", "deduplicated"]),
+        "shard_replicas": draw(st.sampled_from([1, 1, 2, 4])),
+        "data_parallel_unit": draw(st.sampled_from(["stage", "layer", "tensor"])),
         "overlap": {name: draw(st.booleans()) for name in OVERLAPS},
     }
     if draw(st.integers(0, 2)) == 0:
