@@ -136,10 +136,12 @@ def _shard_replicas(row: dict[str, Any]) -> int:
 
 
 def _data_parallel_unit(row: dict[str, Any]) -> Literal["stage", "layer", "tensor"]:
-    """InternEvo gives whole tensors to ranks, each reduced to its owner and broadcast from it; DeepSpeed's ZeRO-3 of
-    2021 gathered one tensor at a time."""
-    alone = source_of(row).startswith("sc21") and row["mapping"].get("zero_stage") == 3
-    return "tensor" if alone or family_of(row) == "internevo" else "stage"
+    """InternEvo gives whole tensors to ranks, each reduced to its owner and broadcast from it; FSDP gathers layers,
+    and DeepSpeed's ZeRO-3 of 2021 one tensor at a time."""
+    gathers = row["mapping"].get("zero_stage") == 3
+    if family_of(row) == "internevo" or (gathers and source_of(row).startswith("sc21")):
+        return "tensor"
+    return "layer" if gathers else "stage"
 
 
 UNFUSED_SOURCES = ("sc21", "bigscience", "korthikanti")

@@ -244,24 +244,23 @@ def _zero3_attention(view: AttentionView) -> list[Num]:
     if not _streams(cell):
         return []
     zero, group = np.asarray(cell.zero), (view.dp_row, view.cp_row)
-    calls = zip(_dense_calls(view, "layer"), _dense_calls(view), dense_parameters(view), strict=True)
+    calls = zip(_dense_calls(view), dense_parameters(view), strict=True)
     return [
         np.where(zero == 3, n * communication.zero3_dense_s(*group, p / n, **facts), 0.0)
-        + np.where(zero == 2, each * communication.dense_gradient_s(*group, p / each, cell.zero, **facts), 0.0)
-        for n, each, p in calls
+        + np.where(zero == 2, n * communication.dense_gradient_s(*group, p / n, cell.zero, **facts), 0.0)
+        for n, p in calls
     ]
 
 
-def _dense_calls(view: AttentionView, least: str = "stage") -> list[Num]:
+def _dense_calls(view: AttentionView) -> list[Num]:
     """Data-parallel calls for the dense weights of each kind of stage."""
     layers = [k.dense + k.moe for k in view.cell.kinds]
-    return _calls(view.facts, layers, float(parameters.dense_tensors(model=view.facts.model)), least)
+    return _calls(view.facts, layers, parameters.dense_tensors(model=view.facts.model))
 
 
-def _calls(facts: Facts, layers: list[Num], tensors: Num, least: str) -> list[Num]:
-    """Calls per kind of stage: one, one per layer, or one per tensor; at least as fine as `least`."""
-    unit = facts.run.data_parallel_unit if facts.run.data_parallel_unit != "stage" else least
-    each = {"stage": 0.0, "layer": 1.0, "tensor": tensors}[unit]
+def _calls(facts: Facts, layers: list[Num], tensors: Num) -> list[Num]:
+    """Calls per kind of stage: one, one per layer, or one per tensor."""
+    each = {"stage": 0.0, "layer": 1.0, "tensor": tensors}[facts.run.data_parallel_unit]
     return [maximum(count * each, 1.0) for count in layers]
 
 
@@ -359,15 +358,15 @@ def _expert_once(view: ExpertView, facts: dict[str, Any]) -> dict[str, list[Num]
 
 def _zero3_expert(view: ExpertView, facts: dict[str, Any]) -> list[Num]:
     zero, row = np.asarray(view.cell.zero), view.edp_row
-    calls = zip(_expert_calls(view, "layer"), _expert_calls(view), routed_parameters(view), strict=True)
+    calls = zip(_expert_calls(view), routed_parameters(view), strict=True)
     return [
         np.where(zero == 3, n * communication.zero3_expert_s(row, p / n, **facts), 0.0)
-        + np.where(zero == 2, each * communication.expert_gradient_s(row, p / each, zero, **facts), 0.0)
-        for n, each, p in calls
+        + np.where(zero == 2, n * communication.expert_gradient_s(row, p / n, zero, **facts), 0.0)
+        for n, p in calls
     ]
 
 
-def _expert_calls(view: ExpertView, least: str = "stage") -> list[Num]:
+def _expert_calls(view: ExpertView) -> list[Num]:
     """Data-parallel calls for the routed experts of each kind of stage."""
     tensors = parameters.expert_tensors(view.ep, model=view.facts.model)
-    return _calls(view.facts, [k.moe for k in view.cell.kinds], tensors, least)
+    return _calls(view.facts, [k.moe for k in view.cell.kinds], tensors)

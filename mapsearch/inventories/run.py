@@ -157,7 +157,7 @@ class Run(Inventory):
     shard_replicas: int = Field(default=1, gt=0, le=2**30)
     """Copies of the sharded states (HSDP, Megatron's optimizer instances): ZeRO divides over 1/k of a group."""
     data_parallel_unit: Literal["stage", "layer", "tensor"] = "stage"
-    """What one data-parallel call carries, and with it how often its latency is paid; ZeRO-3 at most a layer."""
+    """What one data-parallel call carries, and with it how often its latency is paid. FSDP: a layer."""
     reserve: float = Field(default=0.15, ge=0.0, lt=1.0)
     """Share of usable HBM kept for allocator fragmentation; charged once."""
     exposed_limit: float = Field(default=1.0, gt=0.0, le=1.0)
