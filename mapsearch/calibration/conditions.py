@@ -128,14 +128,47 @@ def run_of(row: dict[str, Any], model: Model) -> Run:
         sequence_parallel=bool(row["mapping"].get("sp")) or int(row["mapping"].get("tp") or 1) == 1,
         fused_cross_entropy=_fused_loss(row, features),
         flash_attention=_flash(row, features),
+        attention_kernel=_attention_kernel(row),
         fused_experts=_fused_experts(row, features),
         graphs=_graphs(row, features),
+        shard_replicas=_shard_replicas(row),
+        data_parallel_unit=_data_parallel_unit(row),
         micro_batch=[1],
     )
 
 
+def _shard_replicas(row: dict[str, Any]) -> int:
+    """Copies of the sharded states: replicas as printed, or data parallelism over the ranks of a shard group."""
+    told, node = row["mapping"], row["hardware"].get("devices_per_node")
+    given = told.get("replica_dp") or told.get("dcn_data_parallel")
+    if given:
+        return int(given)
+    # FSDP's hybrid strategy shards inside a node where no size is given (torch.distributed.fsdp).
+    shards = told.get("fsdp_shard_size") or told.get("zero1_shard_size") or (node if told.get("hsdp") else None)
+    dp = int(told.get("dp") or 1)
+    return dp // int(shards) if shards and dp % int(shards) == 0 else 1
+
+
+def _data_parallel_unit(row: dict[str, Any]) -> Literal["stage", "layer", "tensor"]:
+    """InternEvo gives whole tensors to ranks, each reduced to its owner and broadcast from it; FSDP gathers layers,
+    and DeepSpeed's ZeRO-3 of 2021 one tensor at a time."""
+    gathers = row["mapping"].get("zero_stage") == 3
+    if family_of(row) == "internevo" or (gathers and source_of(row).startswith("sc21")):
+        return "tensor"
+    return "layer" if gathers else "stage"
+
+
 UNFUSED_SOURCES = ("sc21", "bigscience", "korthikanti")
 """Megatron before it called FlashAttention (2021 and 2022)."""
+
+
+FLASH_2_SOURCES = ("torchtitan", "llm_foundry", "fms_fsdp", "kempnerforge")
+"""Of PyTorch's or Tri Dao's FlashAttention-2; NVIDIA's frameworks call cuDNN."""
+
+
+def _attention_kernel(row: dict[str, Any]) -> Literal["best", "flash-2"]:
+    hopper = str(row["hardware"]["device"]).startswith(("H100", "H200", "H800"))
+    return "flash-2" if hopper and source_of(row) in FLASH_2_SOURCES else "best"
 
 
 def _flash(row: dict[str, Any], features: dict[str, Any]) -> bool:
@@ -191,8 +224,15 @@ def _states(row: dict[str, Any], features: dict[str, Any], precision: str) -> St
     recipe = RECIPES["BF16 weights, FP32 gradients"]
     if precision == "fp16":
         recipe = RECIPES["FP16 weights and gradients"]
-    elif source in BRIDGE_SOURCES[:3] or source.startswith("mlperf") or row["mapping"].get("grad_dtype") == "bf16":
+    elif (
+        source in BRIDGE_SOURCES[:3]
+        or source.startswith(("mlperf", "internevo"))
+        or row["mapping"].get("grad_dtype") == "bf16"
+    ):
         recipe = RECIPES["BF16 weights and gradients"]
+    if str(row["mapping"].get("strategy")).startswith("fsdp"):
+        # PyTorch's FSDP reduces in the type of the parameters unless it is told otherwise.
+        recipe = recipe.replaced(gradient_reduce_bytes=2.0)
     if features.get("exp_avg_dtype") == "bf16":
         recipe = recipe.replaced(moment_bytes=4.0)
     if fp8 and (_on(features.get("fp8_params")) or _on(features.get("fp8_param_gather"))):
@@ -203,11 +243,17 @@ def _states(row: dict[str, Any], features: dict[str, Any], precision: str) -> St
 FP32_SHARDS = StateRecipe(weight_bytes=2.0, master_bytes=2.0, fp8_weight_copies=0.0)
 """FP32 weights that are gathered in 16 bits: under ZeRO-3 two of the four bytes count as weights, two as master."""
 
+BF16_STATES = StateRecipe(gradient_bytes=2.0, master_bytes=0.0, moment_bytes=4.0, gradient_reduce_bytes=4.0)
+"""Weights, gradients and moments in BF16; gradients are reduced in FP32."""
+
 
 def _sharded_states(row: dict[str, Any], features: dict[str, Any]) -> StateRecipe:
     """FSDP: llm-foundry's PURE mode reduces gradients in 16 bits, all others in 32; torchtitan's float8 gathers FP8."""
     if source_of(row) == "torchtitan" and row["precision"] == "fp8_tensorwise":
         return FP32_SHARDS.replaced(fp8_primary_weights=True, fp8_weight_copies=1.0, master_bytes=3.0)
+    if source_of(row) == "nemo_automodel":
+        # Its recipes build the model in the checkpoint's BF16, and torch.optim.Adam keeps moments in that format.
+        return BF16_STATES
     reduce = 2.0 if features.get("fsdp_mixed_precision") == "PURE" else 4.0
     return FP32_SHARDS.replaced(gradient_reduce_bytes=reduce)
 
@@ -218,7 +264,8 @@ def _routing(row: dict[str, Any]) -> Routing:
     words = str(row["moe_routing"] or "").lower()
     if "token_drop" in words:
         return Routing(capacity_factor=1.0, dispatch_bytes=sent)
-    return Routing(dispatch_bytes=sent)
+    # NeMo AutoModel's FakeBalancedGate deals experts in turn: token i takes i K to i K + K - 1 modulo E.
+    return Routing(dispatch_bytes=sent, consecutive="fake" in words)
 
 
 def _overlap(row: dict[str, Any], features: dict[str, Any], model: Model) -> Overlap:

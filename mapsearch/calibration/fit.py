@@ -120,11 +120,21 @@ def observations(cases: Iterable[Case]) -> list[Observation]:
         if base is None or not case.measured.step_time_s:
             continue
         mappings = candidates_that_fit(case, base) or list(case.mappings)
-        index = np.unique(np.linspace(0, len(mappings) - 1, min(len(mappings), MOST_CANDIDATES)).round().astype(int))
-        points = tuple(point_for(case, mappings[i], base) for i in index)
+        points = _candidates([point_for(case, mapping, base) for mapping in mappings], fastest=case.tuned)
         names = (base.name, case.groups.family, epoch_of(case), release_of(case))
         found.append(Observation(case, *names, base, points))
     return found
+
+
+def _candidates(points: list[Point], *, fastest: bool) -> tuple[Point, ...]:
+    """A few of a row's mappings: the fastest ones where its source prints its best, else an even choice."""
+    if len(points) <= MOST_CANDIDATES:
+        return tuple(points)
+    if fastest:
+        times = [float(point_step_s(point).reshape(-1)[0]) for point in points]
+        return tuple(points[i] for i in sorted(np.argsort(times, kind="stable")[:MOST_CANDIDATES]))
+    index = np.unique(np.linspace(0, len(points) - 1, MOST_CANDIDATES).round().astype(int))
+    return tuple(points[i] for i in index)
 
 
 def predicted(sample: Sample, logs: Sequence[Floats]) -> Floats:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mapsearch import documents
-from mapsearch.axes import CpKind, Schedule
+from mapsearch.axes import CpKind, Dispatcher, Schedule
 from mapsearch.calibration.conditions import (
     Family,
     dispatcher_of,
@@ -186,7 +186,8 @@ def _case(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> Case:
         notes.append("MFU without a printed peak; taken as a share of the datasheet's")
     if found.step_time_s is None and found.memory_bytes is None and not found.oom:
         raise Unfit("not measured", "the row measured neither time nor memory in a form that can be converted")
-    tuned = source_of(row) in TUNED_SOURCES
+    # The baselines with FSDP were not: their times are those of one or two sequences per gather.
+    tuned = source_of(row) in TUNED_SOURCES and row["mapping"].get("zero_stage") != 3
     return Case(str(row["id"]), model, run, fabric, tuple(fitting), found, _groups(row), tuple(notes), tuned)
 
 
@@ -264,6 +265,8 @@ def _sizes(row: dict[str, Any], model: Model) -> dict[str, int]:
     if told.get("dp") and int(told["dp"]) != dp and not told.get("jax_devices"):
         raise Unfit("incomplete", f"TP {tp} x CP {cp} x PP {pp} x DP {told['dp']} is not {devices} devices")
     ep, etp = (int(told.get("ep") or 1), int(told.get("etp") or 1)) if model.moe else (1, 1)
+    if model.moe and ep == 1 and dispatcher_of(row) == Dispatcher.DEDUPLICATED:
+        ep = math.gcd(model.moe.experts, tp * cp * dp // etp)
     if (tp * cp * dp) % (ep * etp):
         raise Unfit("incomplete", f"ETP {etp} x EP {ep} does not divide the {tp * cp * dp} ranks of a stage")
     return {"tp": tp, "cp": cp, "dp": dp, "pp": pp, "etp": etp, "ep": ep, "edp": tp * cp * dp // (ep * etp)}
@@ -318,6 +321,11 @@ def _micro_batches(row: dict[str, Any], dp: int, run: Run, notes: list[str]) -> 
     if given:
         # TPU rows with several sequences per device write what one replica of them works on.
         return [min(int(given), max(run.global_batch // dp, 1))] if given >= 1 else [1]
+    pp, local = int(row["mapping"].get("pp") or 1), run.global_batch // dp
+    if source_of(row) == "torchtitan" and pp > 1 and local % pp == 0:
+        # What torchtitan does unless it is told otherwise (its option pipeline_parallel_microbatches).
+        notes.append("as many microbatches as pipeline ranks, the framework's default")
+        return [local // pp]
     notes.append("micro-batch is a range")
     legal = [size for size in MICRO_BATCHES if run.global_batch % (size * dp) == 0]
     return legal or [1]
@@ -332,15 +340,18 @@ def _chunks(row: dict[str, Any], pp: int, model: Model, notes: list[str]) -> lis
     if told.get("vpp_published", True) and "VP printed NA" not in str(row.get("notes")):
         return [1]
     notes.append("virtual stages are a range")
-    return [v for v in range(1, MAX_CHUNKS + 1) if model.layers % (pp * v) == 0] or [1]
+    # Embedding and loss may take the place of a layer each: 126 layers on 16 stages in chunks of one (Llama 3, 3.3.2).
+    slots = next((n for n in range(model.layers, model.layers + 3) if n % pp == 0), model.layers)
+    return [v for v in range(1, MAX_CHUNKS + 1) if slots % (pp * v) == 0] or [1]
 
 
 def _notes(row: dict[str, Any]) -> list[str]:
     """What the cost model leaves out of a row."""
     told, shape, notes = row["mapping"], row["model"], []
-    shards = told.get("fsdp_shard_size") or told.get("zero1_shard_size")
-    if shards and told.get("dp") and int(shards) < int(told["dp"]):
-        notes.append(f"states are sharded over {shards} ranks only; taken as sharded over all")
+    if shape.get("experts") and int(told.get("ep") or 1) == 1 and dispatcher_of(row) == Dispatcher.DEDUPLICATED:
+        notes.append(
+            "EP is not printed, and its dispatcher has none without it; taken over all ranks that experts allow"
+        )
     if "parallel transformer block" in str(shape.get("note_shape")):
         notes.append("parallel block and a sliding window of unknown width; taken as a plain layer")
     features = row["features"] if isinstance(row["features"], dict) else {}

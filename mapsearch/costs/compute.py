@@ -165,6 +165,15 @@ def _unfused_s(
     return memory_pass_s(passes * ELEMENT_BYTES * scores, fabric=fabric, profile=profile)
 
 
+FLASH_2_SHARE = 0.35 / 0.75
+"""Rate of FlashAttention-2 over that of the kernel written for Hopper: shares of the peak in arXiv 2407.08608."""
+
+
+def _kernel_share(run: Run) -> float:
+    """Share of the profile's attention rate that the run's kernel reaches."""
+    return FLASH_2_SHARE if run.attention_kernel == "flash-2" else 1.0
+
+
 @quantity(unit="s", source="F3.2")
 def attention_core_s(
     tp: Num, cp: Num, micro_batch: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
@@ -173,7 +182,7 @@ def attention_core_s(
 
     n_q (d_qk + d_v) s FLOP per token when causal, over TP*CP. Axes: tp, cp, micro_batch. Unit: s. Source: F3.2.
     """
-    work = _executed(run) * attention_core_work(tp, cp, micro_batch, model=model, run=run)
+    work = _executed(run) / _kernel_share(run) * attention_core_work(tp, cp, micro_batch, model=model, run=run)
     facts = {"model": model, "run": run, "fabric": fabric, "profile": profile}
     scores = _unfused_s(SCORE_PASSES_FORWARD, tp, cp, micro_batch, **facts)  # type: ignore[arg-type]
     return _core_s(work, cp, profile.attention_forward, model, run, fabric) + scores
@@ -188,7 +197,7 @@ def attention_core_backward_s(
     Axes: tp, cp, micro_batch. Unit: s. Source: F3.2.
     """
     factor = BACKWARD_FLOPS if run.flash_attention else 2.0 * _executed(run)
-    work = factor * attention_core_work(tp, cp, micro_batch, model=model, run=run)
+    work = factor / _kernel_share(run) * attention_core_work(tp, cp, micro_batch, model=model, run=run)
     facts = {"model": model, "run": run, "fabric": fabric, "profile": profile}
     scores = _unfused_s(SCORE_PASSES_BACKWARD, tp, cp, micro_batch, **facts)  # type: ignore[arg-type]
     return _core_s(work, cp, profile.attention_backward, model, run, fabric) + scores

@@ -1,9 +1,11 @@
 """Seconds of data-parallel communication: gradients and weights, once per step or per microbatch (FORMULAS 4.2).
 
-Contents: dense_gradient_s, dense_gather_s, expert_gradient_s, expert_gather_s, zero3_dense_s, zero3_expert_s,
-QUANTITIES.
+Contents: shard_count, shard_and_replica_rows, dense_gradient_s, dense_gather_s, expert_gradient_s, expert_gather_s,
+zero3_dense_s, zero3_expert_s, QUANTITIES.
 
-Dense weights are replicated over DP*CP, routed experts over EDP only (F3.6).
+Dense weights are replicated over DP*CP, routed experts over EDP only (F3.6). With `shard_replicas` k of the run (HSDP,
+several instances of the optimizer) the states are divided over 1/k of that group, its innermost part: gathers and
+reduce-scatters stay inside, and each shard is all-reduced over the k copies.
 """
 
 from __future__ import annotations
@@ -21,13 +23,53 @@ def _size(row: Num) -> Floats:
     return np.asarray(np.prod(np.asarray(row), axis=-1), dtype=np.float64)
 
 
+def shard_count(ranks: Num, *, run: Run) -> Num:
+    """Ranks that a state is divided over, of a group of `ranks`: all, or 1/k of them where k copies are kept.
+
+    A k that does not divide the group leaves the copies that do. Unit: ranks. Source: F3.6 (d -> d/k), F4.2 (HSDP).
+    """
+    if run.shard_replicas == 1:
+        return ranks
+    whole = np.asarray(ranks, dtype=np.int64)
+    return np.asarray(whole // np.gcd(whole, run.shard_replicas))
+
+
+def shard_and_replica_rows(row: Num, *, run: Run) -> tuple[Num, Num]:
+    """A row split into the shard group, its innermost part, and the copies of it, cut off from the outermost level.
+
+    The sizes are those of `shard_count`. Unit: ways. Source: F4.2 (HSDP).
+    """
+    shards = np.array(row, dtype=np.int64)
+    copies = np.ones_like(shards)
+    left = np.full(shards.shape[:-1], run.shard_replicas, dtype=np.int64)
+    for level in range(shards.shape[-1] - 1, -1, -1):
+        copies[..., level] = np.gcd(shards[..., level], left)
+        left = left // copies[..., level]
+    return shards // copies, copies
+
+
+def _reduced_s(full: Floats, row: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """Reduce-scatter of a full tensor in the shard group, and all-reduce of the shard over its copies."""
+    if run.shard_replicas == 1:
+        return collectives.reduce_scatter_s(full, row, fabric=fabric, profile=profile)
+    shards, copies = shard_and_replica_rows(row, run=run)
+    scatter = collectives.reduce_scatter_s(full, shards, fabric=fabric, profile=profile)
+    return scatter + collectives.all_reduce_s(full / _size(shards), copies, fabric=fabric, profile=profile)
+
+
+def _gathered_s(full: Floats, row: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """All-gather of a full tensor in the shard group."""
+    inside = row if run.shard_replicas == 1 else shard_and_replica_rows(row, run=run)[0]
+    return collectives.all_gather_s(full, inside, fabric=fabric, profile=profile)
+
+
 def _gradient_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     full = volumes.padded_parameters(parameters, _size(row)) * run.state.gradient_reduce_bytes
     stage = np.asarray(zero)
     whole = stage == 0
     if np.all(whole):
         return collectives.all_reduce_s(full, row, fabric=fabric, profile=profile)
-    scatter = collectives.reduce_scatter_s(full, row, fabric=fabric, profile=profile)
+    scatter = _reduced_s(full, row, run, fabric, profile)
     result = np.where(stage <= 2, scatter, 0.0)
     if np.any(whole):
         result = np.where(whole, collectives.all_reduce_s(full, row, fabric=fabric, profile=profile), result)
@@ -40,18 +82,14 @@ def _gather_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, pr
     once = (stage >= 1) & (stage <= 2)
     if not np.any(once):
         return 0.0 * full
-    return np.where(once, collectives.all_gather_s(full, row, fabric=fabric, profile=profile), 0.0)
+    return np.where(once, _gathered_s(full, row, run, fabric, profile), 0.0)
 
 
 def _zero3_s(row: Num, parameters: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     """Forward gather, backward gather and gradient reduce-scatter of one unit."""
     padded = volumes.padded_parameters(parameters, _size(row))
-    gather = collectives.all_gather_s(
-        padded * volumes.gathered_weight_bytes(run=run), row, fabric=fabric, profile=profile
-    )
-    scatter = collectives.reduce_scatter_s(
-        padded * run.state.gradient_reduce_bytes, row, fabric=fabric, profile=profile
-    )
+    gather = _gathered_s(padded * volumes.gathered_weight_bytes(run=run), row, run, fabric, profile)
+    scatter = _reduced_s(padded * run.state.gradient_reduce_bytes, row, run, fabric, profile)
     return 2.0 * gather + scatter
 
 

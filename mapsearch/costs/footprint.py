@@ -11,6 +11,7 @@ from typing import Any
 from mapsearch import arrays as np
 from mapsearch.axes import Offload
 from mapsearch.costs import activations, memory, parameters, pipeline
+from mapsearch.costs.data_parallel import shard_count
 from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts, once_per_view
 from mapsearch.quantity import Num, maximum
 
@@ -113,7 +114,7 @@ def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
     """HBM bytes of an attention option by part and kind of stage (F3.3, F3.4, F3.6, F3.7b)."""
     cell, model, run, tokens = view.cell, view.facts.model, view.facts.run, view.cell.tokens
     told, kinds = _told(view.facts), range(len(cell.kinds))
-    result = _states(dense_parameters(view), cell.dp * view.cp, cell)
+    result = _states(dense_parameters(view), shard_count(cell.dp * view.cp, run=run), cell)
 
     kept = attention_kept(view, cell.recompute)
     logits = activations.logits_bytes(view.tp, view.cp, cell.micro_batch, **told)
@@ -163,7 +164,8 @@ def _attention_offloaded(view: AttentionView, *, nvme: bool) -> list[Num]:
     if not _may_offload(cell, nvme=nvme):
         return []
     kept = attention_kept(view, cell.recompute)
-    return _offloaded(dense_parameters(view), cell.dp * view.cp, kept, cell, nvme=nvme)
+    shards = shard_count(cell.dp * view.cp, run=view.facts.run)
+    return _offloaded(dense_parameters(view), shards, kept, cell, nvme=nvme)
 
 
 @once_per_view
@@ -186,7 +188,7 @@ def expert_memory(view: ExpertView) -> dict[str, list[Num]]:
         return {"weights": [0.0 * view.ep for _ in view.cell.kinds]}
     cell, model, run = view.cell, view.facts.model, view.facts.run
     told = _told(view.facts)
-    result = _states(routed_parameters(view), view.edp, cell)
+    result = _states(routed_parameters(view), shard_count(view.edp, run=run), cell)
     kept, full = routed_kept(view, cell.recompute), routed_kept(view, np.int64(0))
     layer = parameters.expert_parameters(view.etp, view.ep, model=model)
     here = [present(k.moe) for k in cell.kinds]
@@ -215,4 +217,5 @@ def _expert_offloaded(view: ExpertView, *, nvme: bool) -> list[Num]:
     cell = view.cell
     if view.facts.model.moe is None or not _may_offload(cell, nvme=nvme):
         return []
-    return _offloaded(routed_parameters(view), view.edp, routed_kept(view, cell.recompute), cell, nvme=nvme)
+    shards = shard_count(view.edp, run=view.facts.run)
+    return _offloaded(routed_parameters(view), shards, routed_kept(view, cell.recompute), cell, nvme=nvme)

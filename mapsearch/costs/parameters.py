@@ -2,7 +2,7 @@
 
 Contents: attention_parameters, dense_ffn_parameters, shared_expert_parameters, router_parameters,
 norm_parameters, dense_layer_parameters, moe_layer_parameters, expert_parameters, embedding_parameters,
-output_parameters, tied_copy_parameters, mtp_parameters, Ledger, ledger.
+output_parameters, tied_copy_parameters, mtp_parameters, dense_tensors, expert_tensors, Ledger, ledger.
 
 Three buckets: divided by TP (attention, dense FFN, shared expert, vocabulary), divided by ETP*EP (routed
 experts), replicated (router, norms, MLA down-projections, biases of row-parallel layers).
@@ -199,6 +199,21 @@ def mtp_parameters(tp: Num, *, model: Model) -> Num:
     """
     one = 2.0 * model.hidden**2 / np.asarray(tp) + 3.0 * _norm(model)
     return one if model.mtp_layers else np.zeros_like(one)
+
+
+def dense_tensors(*, model: Model) -> float:
+    """Parameter tensors of one layer, routed experts apart: QKV, output, FFN, two norms, and their biases.
+
+    12 for GPT, 7 with a gated FFN and neither. Unit: tensors. Source: Megatron-LM (transformer_layer.py).
+    Ignores: what MLA, a router and norms of queries and keys add.
+    """
+    weights = 2 + model.ffn_matrices
+    return float(weights + (weights if model.linear_bias else 0) + (4 if model.norm_bias else 2))
+
+
+def expert_tensors(ep: Num, *, model: Model) -> Num:
+    """Parameter tensors of one layer's experts on one rank, each expert apart. Unit: tensors. Source: F3.1."""
+    return (model.moe.experts * model.ffn_matrices if model.moe else 0.0) / np.asarray(ep)
 
 
 @dataclass(frozen=True)

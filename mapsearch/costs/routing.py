@@ -163,13 +163,19 @@ def _missed(unit_experts: Floats, reachable: float, top_k: int) -> Floats:
     return missed
 
 
-def distinct_units(units: Num, *, model: Model) -> Floats:
+def distinct_units(units: Num, *, model: Model, consecutive: bool = False) -> Floats:
     """Expected distinct units (ranks, nodes, racks) that the K experts of a token live in.
 
     u_R = R * [1 - binom(E - E/R, K) / binom(E, K)] for uniform routing; with group-limited routing the K experts
-    come from `top_groups` groups drawn first. Unit: units. Source: F1.4. Ignores: skew, which lowers it.
+    come from `top_groups` groups drawn first; consecutive ones, token i taking i K to i K + K - 1 modulo E, span
+    1 + (K - gcd(K, E/R)) / (E/R) units, and K at most. Unit: units. Source: F1.4; NeMo AutoModel (FakeBalancedGate).
+    Ignores: skew, which lowers it.
     """
     moe = routed(model)
+    if consecutive:
+        held = np.maximum(moe.experts / _floats(units), 1.0)
+        spanned = 1.0 + (moe.top_k - np.gcd(moe.top_k, np.asarray(held, dtype=np.int64))) / held
+        return np.minimum(spanned, np.minimum(float(moe.top_k), _floats(units)))
     if np.plain(units):
         return _distinct_of(moe, float(units))
     # Few different counts occur in large arrays, and the product over K is the costly part.
@@ -211,13 +217,13 @@ def _hypergeometric(drawn: int, marked: Floats, total: int, sample: int) -> Floa
     return choose(marked, drawn) * choose(total - marked, sample - drawn) / everything
 
 
-def remote_units(units: Num, *, model: Model) -> Floats:
+def remote_units(units: Num, *, model: Model, consecutive: bool = False) -> Floats:
     """Expected distinct units other than the token's own: u_R * (R - 1) / R.
 
     6.21 of 8 nodes for E = 384, K = 16, against 14 remote copies. Unit: units. Source: F1.4.
     """
     count = _floats(units)
-    return distinct_units(count, model=model) * (count - 1.0) / count
+    return distinct_units(count, model=model, consecutive=consecutive) * (count - 1.0) / count
 
 
 def compute_communication_ratio(

@@ -13,7 +13,7 @@ from typing import Any
 
 from mapsearch import arrays as np
 from mapsearch.axes import Offload, Recompute
-from mapsearch.costs import communication, compute, memory, pipeline
+from mapsearch.costs import communication, compute, data_parallel, memory, parameters, pipeline
 from mapsearch.costs.footprint import (
     attention_kept,
     dense_parameters,
@@ -75,11 +75,12 @@ def attention_times(view: AttentionView) -> Side:
         compute.attention_core_backward_s(view.tp, view.cp, cell.micro_batch, **facts),
     )
     parts = [*_attention_compute(view, core, facts), *_attention_communication(view, transfers, core)]
+    hidden, in_line = _streamed(cell, _zero3_attention(view))
     return Side(
-        parts=[*parts, *_activation_transfer(cell, lambda: attention_kept(view, cell.recompute))],
+        parts=[*parts, *_activation_transfer(cell, lambda: attention_kept(view, cell.recompute)), *in_line],
         launches=_launches(view.facts, _attention_kernels(view), again(cell.recompute, 0)),
         once=_attention_once(view, facts),
-        under_compute={"dp": _zero3_attention(view)} if _streams(cell) else {},
+        under_compute=hidden,
         transfers=transfers,
     )
 
@@ -124,6 +125,16 @@ def _launches(facts: Facts, kernels: list[Num], repeat: Num) -> tuple[list[Num],
 def _streams(cell: CellView) -> bool:
     """True when some candidate moves parameters or gradients for every microbatch (ZeRO-2, ZeRO-3)."""
     return bool(np.any(np.asarray(cell.zero) >= 2))
+
+
+def _streamed(cell: CellView, streams: list[Num]) -> tuple[dict[str, list[Num]], list[Part]]:
+    """Streams as what runs under compute, or in line where the run hides no gathering of parameters."""
+    if not _streams(cell):
+        return {}, []
+    if cell.facts.run.overlap.param_gather:
+        return {"dp": streams}, []
+    nothing = [0.0 * stream for stream in streams]
+    return {}, [Part("dp", nothing, streams, nothing)]
 
 
 def _attention_compute(view: AttentionView, core: tuple[Num, Num], facts: dict[str, Any]) -> list[Part]:
@@ -214,19 +225,17 @@ def exposed_ring_s(transfer: Num, core: Num, view: AttentionView, gamma: float) 
 
 
 def _attention_once(view: AttentionView, facts: dict[str, Any]) -> dict[str, list[Num]]:
-    cell = view.cell
+    cell, group = view.cell, (view.dp_row, view.cp_row)
     copies = pipeline.model_copies(cell.schedule)
     local = dense_parameters(view)
-    shards = cell.dp * view.cp
+    shards = data_parallel.shard_count(cell.dp * view.cp, run=view.facts.run)
     tail = np.where(np.asarray(cell.zero) <= 1, 1.0, 0.0)
+    calls = list(zip(_dense_calls(view), local, strict=True))
     return {
         "reduce": [
-            tail * copies * communication.dense_gradient_s(view.dp_row, view.cp_row, p, cell.zero, **facts)
-            for p in local
+            tail * copies * n * communication.dense_gradient_s(*group, p / n, cell.zero, **facts) for n, p in calls
         ],
-        "gather": [
-            copies * communication.dense_gather_s(view.dp_row, view.cp_row, p, cell.zero, **facts) for p in local
-        ],
+        "gather": [copies * n * communication.dense_gather_s(*group, p / n, cell.zero, **facts) for n, p in calls],
         "optimizer": _optimizer_s(local, shards, cell, facts),
     }
 
@@ -236,12 +245,25 @@ def _zero3_attention(view: AttentionView) -> list[Num]:
     cell, facts = view.cell, _timed(view.facts)
     if not _streams(cell):
         return []
-    zero = np.asarray(cell.zero)
+    zero, group = np.asarray(cell.zero), (view.dp_row, view.cp_row)
+    calls = zip(_dense_calls(view), dense_parameters(view), strict=True)
     return [
-        np.where(zero == 3, communication.zero3_dense_s(view.dp_row, view.cp_row, p, **facts), 0.0)
-        + np.where(zero == 2, communication.dense_gradient_s(view.dp_row, view.cp_row, p, cell.zero, **facts), 0.0)
-        for p in dense_parameters(view)
+        np.where(zero == 3, n * communication.zero3_dense_s(*group, p / n, **facts), 0.0)
+        + np.where(zero == 2, n * communication.dense_gradient_s(*group, p / n, cell.zero, **facts), 0.0)
+        for n, p in calls
     ]
+
+
+def _dense_calls(view: AttentionView) -> list[Num]:
+    """Data-parallel calls for the dense weights of each kind of stage."""
+    layers = [k.dense + k.moe for k in view.cell.kinds]
+    return _calls(view.facts, layers, parameters.dense_tensors(model=view.facts.model))
+
+
+def _calls(facts: Facts, layers: list[Num], tensors: Num) -> list[Num]:
+    """Calls per kind of stage: one, one per layer, or one per tensor."""
+    each = {"stage": 0.0, "layer": 1.0, "tensor": tensors}[facts.run.data_parallel_unit]
+    return [maximum(count * each, 1.0) for count in layers]
 
 
 def _activation_transfer(cell: CellView, kept: Callable[[], list[Num]]) -> list[Part]:
@@ -299,10 +321,10 @@ def expert_times(view: ExpertView) -> Side:
         under_shared = exchange
     else:
         parts.append(paired("ep", moe, forward, backward, repeat))
-    if _streams(cell):
-        under_compute["dp"] = _zero3_expert(view, facts)
+    hidden, in_line = _streamed(cell, _zero3_expert(view, facts) if _streams(cell) else [])
+    under_compute |= hidden
     return Side(
-        parts=[*parts, *_activation_transfer(cell, lambda: routed_kept(view, cell.recompute))],
+        parts=[*parts, *_activation_transfer(cell, lambda: routed_kept(view, cell.recompute)), *in_line],
         launches=_launches(view.facts, _expert_kernels(view), repeat),
         once=_expert_once(view, facts),
         under_compute=under_compute,
@@ -312,20 +334,31 @@ def expert_times(view: ExpertView) -> Side:
 
 
 def _expert_once(view: ExpertView, facts: dict[str, Any]) -> dict[str, list[Num]]:
-    cell, local = view.cell, routed_parameters(view)
+    cell, local, row = view.cell, routed_parameters(view), view.edp_row
     copies = pipeline.model_copies(cell.schedule)
+    shards = data_parallel.shard_count(view.edp, run=view.facts.run)
     tail = np.where(np.asarray(cell.zero) <= 1, 1.0, 0.0)
+    calls = list(zip(_expert_calls(view), local, strict=True))
     return {
-        "reduce": [tail * copies * communication.expert_gradient_s(view.edp_row, p, cell.zero, **facts) for p in local],
-        "gather": [copies * communication.expert_gather_s(view.edp_row, p, cell.zero, **facts) for p in local],
-        "optimizer": _optimizer_s(local, view.edp, cell, facts),
+        "reduce": [
+            tail * copies * n * communication.expert_gradient_s(row, p / n, cell.zero, **facts) for n, p in calls
+        ],
+        "gather": [copies * n * communication.expert_gather_s(row, p / n, cell.zero, **facts) for n, p in calls],
+        "optimizer": _optimizer_s(local, shards, cell, facts),
     }
 
 
 def _zero3_expert(view: ExpertView, facts: dict[str, Any]) -> list[Num]:
-    zero = np.asarray(view.cell.zero)
+    zero, row = np.asarray(view.cell.zero), view.edp_row
+    calls = zip(_expert_calls(view), routed_parameters(view), strict=True)
     return [
-        np.where(zero == 3, communication.zero3_expert_s(view.edp_row, p, **facts), 0.0)
-        + np.where(zero == 2, communication.expert_gradient_s(view.edp_row, p, view.cell.zero, **facts), 0.0)
-        for p in routed_parameters(view)
+        np.where(zero == 3, n * communication.zero3_expert_s(row, p / n, **facts), 0.0)
+        + np.where(zero == 2, n * communication.expert_gradient_s(row, p / n, zero, **facts), 0.0)
+        for n, p in calls
     ]
+
+
+def _expert_calls(view: ExpertView) -> list[Num]:
+    """Data-parallel calls for the routed experts of each kind of stage."""
+    tensors = parameters.expert_tensors(view.ep, model=view.facts.model)
+    return _calls(view.facts, [k.moe for k in view.cell.kinds], tensors)

@@ -98,19 +98,20 @@ def ep_payload_bytes(tokens: Num, ep: Num, dispatcher: Num, *, model: Model, run
 def deduplicated_loads_bytes(tokens: Num, ep_row: Num, *, model: Model, run: Run, element_bytes: float) -> list[Floats]:
     """Bytes per device at each level when one copy travels to each distinct unit and is forwarded inside it.
 
-    Level j > 0: tau h e u_R (R-1)/R with R the units of the level below that the group spans; innermost: all K
-    copies, (r_0 - 1)/r_0 of them to another device. Unit: bytes. Source: F1.4, F4.1.
-    Ignores: one copy per device inside the innermost unit, which some libraries also save.
+    Level j > 0: tau h e u_R (R-1)/R with R the units of the level below that the group spans; innermost: one copy
+    for each of the u_R devices with an expert of the token, (r_0 - 1)/r_0 of them to another device. Unit: bytes.
+    Source: F1.4, F4.1; DeepEP (a token is sent once to each rank).
     """
     ways = np.asarray(ep_row, dtype=np.int64)
-    moe = routing.routed(model)
     skew = transfer_skew(np.prod(ways, axis=-1), model=model, run=run)
     one_copy = _floats(tokens) * model.hidden * element_bytes * skew
     spanned = np.cumprod(ways[..., ::-1], axis=-1)[..., ::-1]
     inner = _floats(ways[..., 0])
-    loads = [one_copy * moe.top_k * (inner - 1.0) / inner]
+    dealt = run.routing.consecutive
+    reached = routing.distinct_units(spanned[..., 0], model=model, consecutive=dealt)
+    loads = [one_copy * reached * (inner - 1.0) / inner]
     for level in range(1, ways.shape[-1]):
-        loads.append(one_copy * routing.remote_units(spanned[..., level], model=model))
+        loads.append(one_copy * routing.remote_units(spanned[..., level], model=model, consecutive=dealt))
     return loads
 
 

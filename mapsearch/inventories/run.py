@@ -67,6 +67,8 @@ class Routing(Inventory):
     """Largest over mean load of the expert ranks, for dropless dispatchers."""
     pair_skew: float = Field(default=1.0, ge=1.0, le=1000)
     """Largest over mean traffic of a pair of ranks."""
+    consecutive: bool = False
+    """The experts of a token follow each other (a fake balanced gate), so that few devices hold them."""
     min_capacity: int = Field(default=0, ge=0)
     """Least slots per expert and source (DeepSpeed: 8)."""
     dispatch_bytes: float = Field(default=0.0, ge=0)
@@ -81,6 +83,7 @@ class Overlap(Inventory):
     kind: ClassVar[str] = "overlap record"
     grad_reduce: bool = True
     param_gather: bool = True
+    """Gathers of parameters, and the streams of ZeRO-2 and ZeRO-3."""
     tp: bool = True
     """Tensor-parallel communication pipelined with its GEMM."""
     cp: bool = True
@@ -153,6 +156,10 @@ class Run(Inventory):
     """Router probability applied before the second expert GEMM, so its output need not be kept."""
     fused_cross_entropy: bool = False
     """Loss computed in place: 2 bytes per logit fewer copies."""
+    shard_replicas: int = Field(default=1, gt=0, le=2**30)
+    """Copies of the sharded states (HSDP, Megatron's optimizer instances): ZeRO divides over 1/k of a group."""
+    data_parallel_unit: Literal["stage", "layer", "tensor"] = "stage"
+    """What one data-parallel call carries, and with it how often its latency is paid. FSDP: a layer."""
     reserve: float = Field(default=0.15, ge=0.0, lt=1.0)
     """Share of usable HBM kept for allocator fragmentation; charged once."""
     exposed_limit: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -162,6 +169,8 @@ class Run(Inventory):
     """False: the score matrix is computed in full and passes through memory, as before FlashAttention."""
     fused_experts: bool = False
     """Activation and quantisation of the experts run inside the grouped GEMM kernels."""
+    attention_kernel: Literal["best", "flash-2"] = "best"
+    """`flash-2`: FlashAttention-2 on a device with a faster kernel (Hopper), as in `torch.nn.functional` until 2.5."""
     graphs: list[Literal["attention", "router", "all"]] = Field(default_factory=list)
     """What is launched as a captured graph, so that the host does not limit it."""
     optimizer_memory_passes: float = Field(default=1.0, gt=0)

@@ -203,6 +203,7 @@ def test_customs_of_frameworks(published: tuple[list[Case], list[Refused]]) -> N
     assert llama.measured.memory_place == "first"
     folded = one(published, "moe_parallel_folding_2504.14960/t1-mixtral-8x22b-128-mcore")
     assert folded.tuned and len(folded.mappings) > 1 and folded.mappings[0].etp == 2
+    assert not one(published, "moe_parallel_folding_2504.14960/t1-mixtral-8x22b-128-fsdp").tuned
     maxtext = one(published, "tpu_v5p/llama4-maverick")
     assert (maxtext.model.moe_period, maxtext.model.moe_layers) == (2, 24)
     assert maxtext.fabric.levels[0].kind == "torus"
@@ -233,6 +234,25 @@ def test_what_bridge_recipes_set(
     run = case.run
     assert (run.graphs, run.overlap.expert_all_to_all, run.fused_experts) == (graphs, overlap, fused)
     assert (case.mappings[0].dispatcher, run.routing.dispatch_bytes) == (dispatcher, 2.0)
+
+
+def test_how_states_are_sharded_and_tokens_dealt(published: tuple[list[Case], list[Refused]]) -> None:
+    hybrid = one(published, "internevo/7b-tp1-zero1_8-1024")
+    assert (hybrid.run.shard_replicas, hybrid.run.data_parallel_unit) == (128, "tensor")
+    assert one(published, "internevo/7b-tp1-zero1_-1-1024").run.shard_replicas == 1
+    assert one(published, "fms_fsdp/7b-A100-80GB").run.shard_replicas == 16
+    assert one(published, "maxtext_tpu_v5/v5p-64b-2x128").run.shard_replicas == 2
+    dealt = one(published, "nemo_automodel/pretrain-gpt-oss-120b-64")
+    assert dealt.run.routing.consecutive and dealt.mappings[0].ep == 64
+    assert one(published, "torchtitan/8b-cp1-32768").run.attention_kernel == "flash-2"
+
+
+def test_pipelines_that_a_row_leaves_open(published: tuple[list[Case], list[Refused]]) -> None:
+    # 126 layers and two slots for embedding and loss on 16 stages; torchtitan's default number of microbatches.
+    herd = one(published, "llama3_herd_2407.21783/405b-16384-cp16")
+    assert {mapping.vpp for mapping in herd.mappings} == {1, 2, 4, 8}
+    titan = one(published, "torchtitan/405b-4d-cp1-32768")
+    assert {mapping.micro_batch for mapping in titan.mappings} == {1}
 
 
 def test_a_prediction_is_the_estimate(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> None:

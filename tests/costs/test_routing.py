@@ -87,6 +87,17 @@ def test_distinct_units():
     assert routing.remote_units(1, model=moe_model()) == 0
 
 
+@pytest.mark.parametrize(("experts", "top_k"), [(256, 8), (384, 16), (48, 8), (12, 5)])
+def test_consecutive_experts_are_counted_as_they_fall(experts, top_k):
+    model = moe_model().replaced(moe={"experts": experts, "top_k": top_k, "expert_ffn": 64})
+    picks = np.arange(experts * top_k).reshape(-1, top_k) % experts
+    for units in (1, 2, 4, 6, 12):
+        seen = [len(set(row // (experts // units))) for row in picks] if experts % units == 0 else None
+        if seen:
+            found = routing.distinct_units(units, model=model, consecutive=True)
+            assert found == pytest.approx(np.mean(seen)), (units, seen)
+
+
 def test_distinct_units_of_four_to_eight_nodes_of_deepseek_shape():
     # F4.1: HybridEP at EP32 and EP64 reaches 2.71 and 4.63 remote nodes of 4 and 8 under uniform routing, K = 8.
     model = moe_model(experts=256, top_k=8)

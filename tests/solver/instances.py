@@ -96,6 +96,8 @@ def runs(draw):
         "cp_kind": _some(draw, ["ring", "all-gather", "ulysses"]),
         "dispatcher": _some(draw, ["all-to-all", "fixed-all-to-all", "all-gather", "deduplicated"]),
         "graphs": draw(st.sampled_from([[], [], ["router"], ["attention", "router"], ["all"]])),
+        "shard_replicas": draw(st.sampled_from([1, 1, 2, 4])),
+        "data_parallel_unit": draw(st.sampled_from(["stage", "layer", "tensor"])),
         "overlap": {name: draw(st.booleans()) for name in OVERLAPS},
     }
     if draw(st.integers(0, 2)) == 0:

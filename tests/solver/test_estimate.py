@@ -71,6 +71,26 @@ def test_e1_middle_stage_states(e1):
     assert middle / GIB == pytest.approx(42.835, abs=0.002)
 
 
+def _e1_under(**changes):
+    facts = e1_facts()
+    return estimate(Mapping.model_validate(E1_MAPPING), replace(facts, run=facts.run.model_copy(update=changes)))
+
+
+def test_finer_calls_pay_more_latency_and_as_many_bytes():
+    stage, layer, tensor = (_e1_under(data_parallel_unit=u).communication_s["dp"] for u in ("stage", "layer", "tensor"))
+
+    # Five layers a stage: four more calls each for gradients and weights, dense and routed ones; then 6 and 72 tensors.
+    assert tensor > layer > stage
+    assert (tensor - stage) / (layer - stage) > 5
+
+
+def test_copies_of_the_states_keep_more_bytes():
+    whole, halved = _e1_under(), _e1_under(shard_replicas=2)
+
+    assert halved.memory_bytes["weights"] == whole.memory_bytes["weights"]
+    assert halved.memory_bytes["optimizer"] == pytest.approx(2 * whole.memory_bytes["optimizer"], rel=1e-9)
+
+
 def test_e1_full_recompute_keeps_the_layer_inputs_and_one_live_layer():
     told = estimate(Mapping.model_validate({**E1_MAPPING, "recompute": "full"}), e1_facts())
 
