@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.scores import Scored, groups_of, memory_summary, naive_summary, ordering, summary
+from mapsearch.calibration.allocator import fit_fragmentation, held, with_fragmentation
 from mapsearch.calibration.fit import epoch_of, fit, folds, observations
 from mapsearch.calibration.predict import (
     candidates_that_fit,
@@ -86,15 +87,20 @@ def held_out_profiles(folder: Path, processes: int = PROCESSES) -> Profiles:
     """Profiles by fits that each saw no row of the case's source."""
     rows, hardware = read_rows(folder)
     cases, _ = cases_of(rows, hardware or read_rows(PUBLISHED)[1])
-    seen = observations(case for case in cases if case.groups.quality != "C")
+    counted = [case for case in cases if case.groups.quality != "C"]
+    seen, reserved = observations(counted), held(counted)
     full, table = fit(seen, rounds=ROUNDS, processes=processes)
     by_source = folds(seen, full, table, lambda row: row.case.groups.source, processes=processes)
+    sources = {case.groups.source for case in cases}
+    memory = {name: fit_fragmentation([row for row in reserved if row.source != name]) for name in sources}
 
     def pick(case: Case) -> Profile | None:
         base = profile_of(case)
         found = by_source.get(case.groups.source, full)
         names = {"device": base.name if base else "", "family": case.groups.family, "epoch": epoch_of(case)}
-        return None if base is None else found.profile(base, **names)
+        if base is None:
+            return None
+        return with_fragmentation(found.profile(base, **names), memory[case.groups.source], case.groups.family)
 
     return pick
 
