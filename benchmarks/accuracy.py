@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.scores import Scored, groups_of, memory_summary, naive_summary, ordering, summary
+from mapsearch.calibration.allocator import fit_fragmentation, held, with_fragmentation
 from mapsearch.calibration.fit import BLOCKS, fit, folds, observations
 from mapsearch.calibration.generations import epoch_of, release_of
 from mapsearch.calibration.predict import (
@@ -114,16 +115,20 @@ def held_out_profiles(folder: Path, by: str = "source", processes: int = PROCESS
     group = LEFT_OUT[by]
     rows, hardware = read_rows(folder)
     cases, _ = cases_of(rows, hardware or read_rows(PUBLISHED)[1])
-    seen = observations(case for case in cases if case.groups.quality != "C")
+    counted = [case for case in cases if case.groups.quality != "C"]
+    seen = observations(counted)
+    reserved = [(group(case), one) for case in counted for one in held([case])]
     full, table = fit(seen, rounds=ROUNDS, processes=processes)
     fitted = folds(seen, full, table, lambda row: group(row.case), processes=processes)
+    names = {group(case) for case in cases}
+    memory = {name: fit_fragmentation([one for key, one in reserved if key != name]) for name in names}
 
     def pick(case: Case) -> Profile | None:
-        base = profile_of(case)
-        found = fitted.get(group(case), full)
+        base, name = profile_of(case), group(case)
         if base is None:
             return None
-        return found.profile(base, **dict(zip(BLOCKS, (base.name, *generation(case)), strict=True)))
+        found = fitted.get(name, full).profile(base, **dict(zip(BLOCKS, (base.name, *generation(case)), strict=True)))
+        return with_fragmentation(found, memory[name], case.groups.family)
 
     return pick
 

@@ -1,6 +1,6 @@
 """The run of a published row: batch, precision, states, routing and overlap, by the customs of its framework.
 
-Contents: family_of, run_of, dispatcher_of, recompute_of, FAMILIES.
+Contents: family_of, run_of, with_defaults, built_whole, dispatcher_of, recompute_of, FAMILIES.
 """
 
 from __future__ import annotations
@@ -125,8 +125,10 @@ def run_of(row: dict[str, Any], model: Model) -> Run:
         routing=_routing(row),
         overlap=_overlap(row, features, model),
         framework=framework.get(family, "none"),
-        sequence_parallel=bool(row["mapping"].get("sp")) or int(row["mapping"].get("tp") or 1) == 1,
+        sequence_parallel=_sequence_parallel(row),
+        gathered_inputs_kept=family == "fsdp",
         fused_cross_entropy=_fused_loss(row, features),
+        loss_bytes=_loss_bytes(row),
         flash_attention=_flash(row, features),
         attention_kernel=_attention_kernel(row),
         fused_experts=_fused_experts(row, features),
@@ -135,6 +137,17 @@ def run_of(row: dict[str, Any], model: Model) -> Run:
         data_parallel_unit=_data_parallel_unit(row),
         micro_batch=[1],
     )
+
+
+def with_defaults(row: dict[str, Any], model: Model) -> Model:
+    """The model with what its framework does unless told otherwise.
+
+    Megatron-LM drops out 0.1 of GPT's scores and hidden states (arguments.py); later recipes turn it off.
+    """
+    drops = str(row["model"]["family"]) == "gpt" and source_of(row).startswith(UNFUSED_SOURCES)
+    if not drops or row["model"].get("hidden_dropout") is not None:
+        return model
+    return model.model_copy(update={"dropout": True})
 
 
 def _shard_replicas(row: dict[str, Any]) -> int:
@@ -158,8 +171,9 @@ def _data_parallel_unit(row: dict[str, Any]) -> Literal["stage", "layer", "tenso
     return "layer" if gathers else "stage"
 
 
-UNFUSED_SOURCES = ("sc21", "bigscience", "korthikanti")
-"""Megatron before it called FlashAttention (2021 and 2022)."""
+UNFUSED_SOURCES = ("sc21", "bigscience", "korthikanti", "zero_bubble")
+"""Megatron before it called FlashAttention (2021 and 2022), and the fork of it that zero bubble was measured with: its
+appendix counts s b h (34 + 5 a s/h) per layer."""
 
 
 FLASH_2_SOURCES = ("torchtitan", "llm_foundry", "fms_fsdp", "kempnerforge")
@@ -213,6 +227,25 @@ def _fused_loss(row: dict[str, Any], features: dict[str, Any]) -> bool:
     return source_of(row) in BRIDGE_SOURCES or source_of(row).startswith("mlperf")
 
 
+def _sequence_parallel(row: dict[str, Any]) -> bool:
+    """As the row says; KempnerForge splits the sequence unless there are pipelines (distributed/tensor_parallel.py)."""
+    told = row["mapping"]
+    always = source_of(row) == "kempnerforge" and int(told.get("pp") or 1) == 1
+    return bool(told.get("sp")) or int(told.get("tp") or 1) == 1 or always
+
+
+def _loss_bytes(row: dict[str, Any]) -> float | None:
+    """Bytes per logit of PyTorch's own loss: log probabilities, their gradient and that of the logits.
+
+    torchtitan computes it on an FP32 copy and frees the logits (loss.py, train.py); split by vocabulary it holds one
+    copy more (torch.distributed.tensor.parallel.loss). KempnerForge computes it in 16 bits, holds the logits too and
+    gathers all of them on every tensor-parallel rank (training/loss.py, distributed/tensor_parallel.py).
+    """
+    tp = int(row["mapping"].get("tp") or 1)
+    parallel = 16.0 if tp > 1 else 12.0
+    return {"torchtitan": parallel, "torchtitan_dsv3_b200": parallel, "kempnerforge": 8.0 * tp}.get(source_of(row))
+
+
 def _states(row: dict[str, Any], features: dict[str, Any], precision: str) -> StateRecipe:
     """Bytes of states by framework (F3.6, SCHEMA.md)."""
     source, family, fp8 = source_of(row), family_of(row), "fp8" in precision
@@ -223,7 +256,11 @@ def _states(row: dict[str, Any], features: dict[str, Any], precision: str) -> St
         return FP32_SHARDS.replaced(gradient_reduce_bytes=2.0, moment_bytes=moments)
     recipe = RECIPES["BF16 weights, FP32 gradients"]
     if precision == "fp16":
-        recipe = RECIPES["FP16 weights and gradients"]
+        # The FP32 copy of the gradients lives in the optimizer step only, when no activations do (Float16Optimizer).
+        recipe = RECIPES["FP16 weights and gradients"].replaced(master_bytes=4.0)
+    elif family == "megatron-deepspeed":
+        # DeepSpeed's BF16_Optimizer keeps the 16-bit gradients beside the FP32 ones, both whole.
+        recipe = recipe.replaced(gradient_bytes=6.0)
     elif (
         source in BRIDGE_SOURCES[:3]
         or source.startswith(("mlperf", "internevo"))
@@ -233,24 +270,48 @@ def _states(row: dict[str, Any], features: dict[str, Any], precision: str) -> St
     if str(row["mapping"].get("strategy")).startswith("fsdp"):
         # PyTorch's FSDP reduces in the type of the parameters unless it is told otherwise.
         recipe = recipe.replaced(gradient_reduce_bytes=2.0)
+    if source in BRIDGE_SOURCES and str(row["model"]["name"]).startswith("moonlight"):
+        # Its recipe: grad_reduce_in_fp32=False, exp_avg_dtype and exp_avg_sq_dtype BF16 (recipes/moonlight).
+        recipe = RECIPES["BF16 weights and gradients"].replaced(moment_bytes=4.0)
     if features.get("exp_avg_dtype") == "bf16":
         recipe = recipe.replaced(moment_bytes=4.0)
     if fp8 and (_on(features.get("fp8_params")) or _on(features.get("fp8_param_gather"))):
-        recipe = recipe.replaced(fp8_primary_weights=True, fp8_weight_copies=2.0 if precision == "mxfp8" else 1.0)
+        recipe = recipe.replaced(fp8_primary_weights=True, fp8_weight_copies=_fp8_copies(row, precision))
     return recipe
+
+
+def _fp8_copies(row: dict[str, Any], precision: str) -> float:
+    """Bytes per FP8 weight: MXFP8 quantises rows and columns; Hopper's FP8 products take transposed operands only.
+
+    Source: TransformerEngine (is_non_tn_fp8_gemm_supported: from Blackwell on one copy serves both).
+    """
+    hopper = str(row["hardware"]["device"]).startswith(("H100", "H200", "H800", "H20"))
+    return 2.0 if hopper or precision == "mxfp8" else 1.0
 
 
 FP32_SHARDS = StateRecipe(weight_bytes=2.0, master_bytes=2.0, fp8_weight_copies=0.0)
 """FP32 weights that are gathered in 16 bits: under ZeRO-3 two of the four bytes count as weights, two as master."""
+HALF_SHARDS = StateRecipe(gradient_bytes=2.0, master_bytes=0.0, moment_bytes=4.0, fp8_weight_copies=0.0)
+"""Weights, gradients and moments all in 16 bits."""
 
 BF16_STATES = StateRecipe(gradient_bytes=2.0, master_bytes=0.0, moment_bytes=4.0, gradient_reduce_bytes=4.0)
 """Weights, gradients and moments in BF16; gradients are reduced in FP32."""
 
 
 def _sharded_states(row: dict[str, Any], features: dict[str, Any]) -> StateRecipe:
-    """FSDP: llm-foundry's PURE mode reduces gradients in 16 bits, all others in 32; torchtitan's float8 gathers FP8."""
+    """FSDP: llm-foundry's PURE mode reduces gradients in 16 bits, all others in 32; torchtitan's float8 gathers FP8.
+
+    With pipelines torchtitan keeps stages gathered and reduces FP32 gradients once per step
+    (reshard_after_forward "default"); KempnerForge reduces once per step and keeps everything else in 16 bits
+    (distributed/parallel.py, training/grad.py).
+    """
+    pipelined = int(row["mapping"].get("pp") or 1) > 1
+    if source_of(row) == "kempnerforge":
+        several = pipelined or int(row["batch"].get("grad_accum") or 2) > 1
+        return HALF_SHARDS.replaced(unsharded_bytes=4.0 * several + 2.0 * pipelined)
     if source_of(row) == "torchtitan" and row["precision"] == "fp8_tensorwise":
-        return FP32_SHARDS.replaced(fp8_primary_weights=True, fp8_weight_copies=1.0, master_bytes=3.0)
+        recipe = FP32_SHARDS.replaced(fp8_primary_weights=True, fp8_weight_copies=1.0, master_bytes=3.0)
+        return recipe.replaced(unsharded_bytes=5.0 if pipelined else 0.0)
     if source_of(row) == "nemo_automodel":
         # Its recipes build the model in the checkpoint's BF16, and torch.optim.Adam keeps moments in that format.
         return BF16_STATES
@@ -302,6 +363,15 @@ def _hidden_unsaid(row: dict[str, Any]) -> bool:
     told = row["mapping"]
     leaves = int(told.get("ep") or 1) * int(told.get("etp") or 1) > int(row["hardware"].get("scale_up_domain") or 1)
     return leaves and int(told.get("vpp") or 1) > 1 and "join is approximate" in str(row.get("notes"))
+
+
+def built_whole(row: dict[str, Any]) -> bool:
+    """Whether a rank's stage stands whole on the device before FSDP shards it.
+
+    Megatron-LM moves the model there first unless it is built on the host or on the meta device (training.py,
+    get_model), for which it had no option before 2025.
+    """
+    return family_of(row) == "megatron" and str(row["mapping"].get("strategy")).startswith("fsdp")
 
 
 def dispatcher_of(row: dict[str, Any]) -> int:

@@ -30,6 +30,8 @@ class Measured:
     memory_bytes: float | None
     memory_kind: MemoryKind = "allocated"
     memory_place: MemoryPlace = "worst"
+    reserved_bytes: float | None = None
+    """Bytes the allocator held, where the row prints them beside the live ones."""
     oom: bool = False
 
 
@@ -138,25 +140,33 @@ def measured(row: dict[str, Any], model: Model, run: Run, recompute: int, peak_f
     """
     seconds, basis = _step_time_s(row, model, run, recompute, peak_flops)
     values, kind = row["measured"], str(row["measured"].get("memory_kind") or "")
-    memory = _memory_bytes(values)
+    memory = _memory_bytes(row)
     lower = kind.lower()
     place: MemoryPlace = "last" if "last" in lower else "first" if "rank 0" in lower or "rank-0" in lower else "worst"
     held: MemoryKind = "allocated"
-    if "smi" in lower or "mem/gpu" in lower:
+    if "smi" in lower:
         held = "device"
     elif "reserved" in lower:
         held = "reserved"
-    return Measured(seconds, basis, memory, held, place, bool(values.get("oom")))
+    also = values.get("peak_reserved_gib")
+    reserved = float(also) * 2.0**30 if also is not None and held == "allocated" else None
+    return Measured(seconds, basis, memory, held, place, reserved, bool(values.get("oom")))
 
 
-def _memory_bytes(values: dict[str, Any]) -> float | None:
-    if values.get("peak_memory_gib") is not None:
-        return float(values["peak_memory_gib"]) * 2**30
-    if values.get("peak_memory_gb") is not None:
-        # Frameworks divide by 2^30 and print "GB" (SCHEMA.md).
-        return float(values["peak_memory_gb"]) * 2**30
-    if values.get("peak_memory_mib") is not None:
-        return float(values["peak_memory_mib"]) * 2**20
+DECIMAL_SOURCES = ("megatron_bridge_skills", "vocabulary_parallelism", "zero_bubble_2401.10241")
+"""Rows whose GB are 1e9 bytes; all others divide by 2^30 and print "GB".
+
+Megatron-Bridge divides by 1e9 (report_memory in its training loop). For the two papers it is inferred: every parameter
+that a larger vocabulary adds takes 16.1 bytes in decimal GB, which is Megatron's FP16, and 17.3 in GiB, which is none.
+"""
+
+
+def _memory_bytes(row: dict[str, Any]) -> float | None:
+    values, source = row["measured"], str(row["id"]).split("/", maxsplit=1)[0]
+    gigabyte = 1e9 if source in DECIMAL_SOURCES else 2.0**30
+    for key, unit in (("peak_memory_gib", 2.0**30), ("peak_memory_gb", gigabyte), ("peak_memory_mib", 2.0**20)):
+        if values.get(key) is not None:
+            return float(values[key]) * unit
     return None
 
 

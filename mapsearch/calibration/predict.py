@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from mapsearch.calibration.measured import Measured
+from mapsearch.calibration.measured import Measured, MemoryKind
 from mapsearch.calibration.rows import Case
 from mapsearch.costs.estimate import Point, point_of
+from mapsearch.costs.footprint import dense_parameters, routed_parameters
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
 from mapsearch.costs.step import step_time_s, sums, timing
 from mapsearch.costs.views import Facts
@@ -107,32 +108,54 @@ class Memory:
     by_stage: list[dict[str, float]]
     """Bytes by part, on every stage."""
     runtime_bytes: float
+    fragmentation: float
+    """Share by which the allocator reserves more than the tensors take."""
+    built_bytes: float = 0.0
+    """Weights of the largest stage while it is built, where that is before it is sharded."""
 
     def tensors(self, stage: int) -> float:
         """Bytes that the framework's allocator sees."""
         return sum(value for name, value in self.by_stage[stage].items() if name != "communicators")
 
-    def device(self, stage: int) -> float:
-        """Bytes in use on the device: with communicators and context."""
-        return sum(self.by_stage[stage].values()) + self.runtime_bytes
+    def outside(self, stage: int) -> float:
+        """Bytes on the device that the allocator does not see: communicators and context."""
+        return self.by_stage[stage].get("communicators", 0.0) + self.runtime_bytes
+
+    def of_kind(self, stage: int, kind: MemoryKind) -> float:
+        """Bytes of one stage as one kind of measurement counts them."""
+        reserved = 1.0 + self.fragmentation if kind != "allocated" else 1.0
+        return self.tensors(stage) * reserved + (self.outside(stage) if kind == "device" else 0.0)
+
+    def looked_at(self, measured: Measured) -> int:
+        """The fullest stage of those that were looked at."""
+        stages = range(len(self.by_stage))
+        chosen = {"worst": stages, "first": stages[:1], "last": stages[-1:]}[measured.memory_place]
+        return max(chosen, key=lambda stage: self.of_kind(stage, measured.memory_kind))
 
     def like(self, measured: Measured) -> float:
         """Bytes of the kind and at the place that was measured."""
-        stages = range(len(self.by_stage))
-        chosen = {"worst": stages, "first": stages[:1], "last": stages[-1:]}[measured.memory_place]
-        of = self.device if measured.memory_kind == "device" else self.tensors
-        return max(of(stage) for stage in chosen)
+        return self.of_kind(self.looked_at(measured), measured.memory_kind)
+
+    def reserved_over_tensors(self, measured: Measured) -> float:
+        """What was measured, less what the allocator does not see, over the predicted tensors."""
+        stage = self.looked_at(measured)
+        outside = self.outside(stage) if measured.memory_kind == "device" else 0.0
+        return ((measured.memory_bytes or 0.0) - outside) / self.tensors(stage)
 
     @property
     def needed(self) -> float:
         """Bytes of the worst stage, without the context: what a memory limit compares."""
-        return max(sum(parts.values()) for parts in self.by_stage)
+        return max(self.built_bytes, *(sum(parts.values()) for parts in self.by_stage))
 
 
 def predict_memory(case: Case, mapping: Mapping, profile: Profile) -> Memory:
     """Peak memory of one mapping of a case, by part and stage."""
-    stages = point_for(case, mapping, profile).memory_by_stage_bytes
-    return Memory(stages, float(profile.runtime_bytes))
+    point = point_for(case, mapping, profile)
+    built = 0.0
+    if case.built_whole:
+        local = zip(dense_parameters(point.attention), routed_parameters(point.expert), strict=True)
+        built = max(float(dense + routed) for dense, routed in local) * case.run.state.weight_bytes
+    return Memory(point.memory_by_stage_bytes, float(profile.runtime_bytes), float(profile.fragmentation), built)
 
 
 def limit_bytes(case: Case, profile: Profile) -> float:

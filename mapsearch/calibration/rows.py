@@ -17,11 +17,13 @@ from mapsearch import documents
 from mapsearch.axes import CpKind, Dispatcher, Schedule
 from mapsearch.calibration.conditions import (
     Family,
+    built_whole,
     dispatcher_of,
     family_of,
     recompute_of,
     run_of,
     source_of,
+    with_defaults,
 )
 from mapsearch.calibration.measured import Measured, measured
 from mapsearch.calibration.shapes import Unfit, fabric_of, hardware_facts, model_of
@@ -97,6 +99,8 @@ class Case:
     """What was assumed, and what the cost model leaves out."""
     tuned: bool = False
     """The source prints its best mapping only: what it leaves out was chosen to be fast."""
+    built_whole: bool = False
+    """A rank's stage is built on the device before ZeRO-3 shards it."""
 
     @property
     def devices(self) -> int:
@@ -173,7 +177,7 @@ def case_of(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> Case | 
 
 def _case(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> Case:
     try:
-        model = model_of(row["model"])
+        model = with_defaults(row, model_of(row["model"]))
         run = run_of(row, model)
     except ValueError as problem:
         raise Unfit("not represented", f"the shapes contradict each other: {problem}") from None
@@ -187,8 +191,18 @@ def _case(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> Case:
     if found.step_time_s is None and found.memory_bytes is None and not found.oom:
         raise Unfit("not measured", "the row measured neither time nor memory in a form that can be converted")
     # The baselines with FSDP were not: their times are those of one or two sequences per gather.
-    tuned = source_of(row) in TUNED_SOURCES and row["mapping"].get("zero_stage") != 3
-    return Case(str(row["id"]), model, run, fabric, tuple(fitting), found, _groups(row), tuple(notes), tuned)
+    return Case(
+        id=str(row["id"]),
+        model=model,
+        run=run,
+        fabric=fabric,
+        mappings=tuple(fitting),
+        measured=found,
+        groups=_groups(row),
+        notes=tuple(notes),
+        tuned=source_of(row) in TUNED_SOURCES and row["mapping"].get("zero_stage") != 3,
+        built_whole=built_whole(row),
+    )
 
 
 def _groups(row: dict[str, Any]) -> Groups:
@@ -287,7 +301,7 @@ def _mappings(row: dict[str, Any], model: Model, run: Run) -> tuple[list[Mapping
         "dispatcher": dispatcher_of(row) if model.moe else 0,
         "cp_kind": _cp_kind(row),
     }
-    micro_batches = _micro_batches(row, sizes["dp"], run, notes)
+    micro_batches = _micro_batches(row, sizes, run, notes)
     chunks = _chunks(row, sizes["pp"], model, notes)
     recomputes = recompute_of(row, model)
     if len(recomputes) > 1:
@@ -316,7 +330,8 @@ def _cp_kind(row: dict[str, Any]) -> int:
     return int(CpKind.RING)
 
 
-def _micro_batches(row: dict[str, Any], dp: int, run: Run, notes: list[str]) -> list[int]:
+def _micro_batches(row: dict[str, Any], sizes: dict[str, int], run: Run, notes: list[str]) -> list[int]:
+    dp, pp = sizes["dp"], sizes["pp"]
     given = row["batch"].get("micro_batch_seqs")
     if given:
         # TPU rows with several sequences per device write what one replica of them works on.

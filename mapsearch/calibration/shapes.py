@@ -60,7 +60,7 @@ def model_of(shape: dict[str, Any]) -> Model:
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=heads if mla else int(shape.get("kv_heads") or heads),
+        kv_heads=heads if mla else _kv_heads(shape, heads),
         head_dim=int(shape.get("head_dim") or hidden // heads),
         attention="mla" if mla else "gqa",
         mla=mla,
@@ -76,9 +76,18 @@ def model_of(shape: dict[str, Any]) -> Model:
         vocab=vocab,
         tied_embeddings=bool(shape.get("tied_embeddings")),
         learned_positions=length if shape["family"] == "gpt" else 0,
-        mtp_layers=int(shape.get("mtp_layers") or 0),
+        mtp_layers=int(shape.get("mtp_layers") or shape.get("mtp_num_layers") or 0),
         dropout=bool(shape.get("hidden_dropout")),
     )
+
+
+def _kv_heads(shape: dict[str, Any], heads: int) -> int:
+    """Key-value heads. A slice of a model, `405b-4layers`, was cut from the file that its remark quotes where the
+    count itself is said to be from memory."""
+    quoted = re.search(r"kv_heads \d+ from memory \(.* file says (\d+)\)", str(shape.get("shape_source")))
+    if quoted and "truncated" in str(shape.get("note_shape")):
+        return int(quoted[1])
+    return int(shape.get("kv_heads") or heads)
 
 
 def _vocab(given: Any) -> int:
@@ -123,7 +132,11 @@ def _moe_layers(shape: dict[str, Any], layers: int) -> tuple[int, int]:
         if pattern is None:
             raise Unfit("not represented", f"the pattern {frequency} of MoE layers")
         return int(pattern[1]), 1
-    return min(int(shape.get("dense_layers") or 0), layers), int(frequency or 1)
+    dense = shape.get("dense_layers")
+    if dense is None and shape["family"] == "deepseek":
+        # All DeepSeek models have leading dense layers; V2 has one (arXiv 2405.04434, section 3.1.2).
+        dense = 1
+    return min(int(dense or 0), layers), int(frequency or 1)
 
 
 def _window(shape: dict[str, Any], layers: int) -> SlidingWindow | None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mapsearch import documents
+from mapsearch.calibration.allocator import Fragmentation, with_fragmentation
 from mapsearch.calibration.fit import BLOCKS, Fit, Observation
 from mapsearch.calibration.parameters import NAMES, PARAMETERS, applied, with_fields
 from mapsearch.errors import InputError, listed, near_miss
@@ -66,6 +67,7 @@ class Shipped:
     bands: dict[str, Band]
     releases: dict[str, tuple[str, str]]
     """Release of the software: its family and year."""
+    fragmentation: Fragmentation
 
     @property
     def largest_releases(self) -> list[str]:
@@ -84,7 +86,8 @@ class Shipped:
         runs = self.counts.get("release", {}).get(release, 0)
         of = f", {runs} of {release}" if runs else ""
         note = f"fitted: {self.rows} measured runs, {own} on {base.name}{of}; {family} {epoch}"
-        return marked(fitted, note).model_copy(update={"evidence": "fitted"})
+        shown = marked(fitted, note).model_copy(update={"evidence": "fitted"})
+        return with_fragmentation(shown, self.fragmentation, family)
 
     def band(self, base: Profile, arch: str) -> Band | None:
         """The band of the nearest group with enough rows; None for a device on which no run was measured."""
@@ -147,8 +150,8 @@ def bands_of(rows: list[Observation], residuals: Floats) -> dict[str, Band]:
     return found
 
 
-def written(fitted: Fit, rows: list[Observation], residuals: Floats) -> str:
-    """The shipped file as YAML text: factors (not logarithms) to four digits, and the bands."""
+def written(fitted: Fit, rows: list[Observation], residuals: Floats, memory: Fragmentation) -> str:
+    """The shipped file as YAML text: factors (not logarithms) to four digits, the bands, and the fit of memory."""
 
     def factors(logs: Floats) -> dict[str, float]:
         return {name: float(f"{math.exp(value):.4g}") for name, value in zip(NAMES, logs, strict=True)}
@@ -168,8 +171,26 @@ def written(fitted: Fit, rows: list[Observation], residuals: Floats) -> str:
             name: {"rows": band.rows, "share": band.share, "order_share": band.order_share}
             for name, band in bands_of(rows, residuals).items()
         },
+        "memory": memory_document(memory),
     }
     return documents.dump(document)
+
+
+def memory_document(fitted: Fragmentation) -> dict[str, Any]:
+    """The fit of memory as plain data: factors of reserved over allocated bytes, to four digits."""
+    own = {name: float(f"{math.exp(value):.4g}") for name, value in sorted(fitted.own.items())}
+    return {
+        "rows": fitted.rows,
+        "sources": list(fitted.sources),
+        "reserved_over_allocated": {"shared": float(f"{math.exp(fitted.shared):.4g}"), "family": own},
+    }
+
+
+def read_memory(document: dict[str, Any]) -> Fragmentation:
+    """The fit of memory from its document."""
+    factors = document["reserved_over_allocated"]
+    own = {name: math.log(value) for name, value in factors["family"].items()}
+    return Fragmentation(math.log(factors["shared"]), own, document["rows"], tuple(document["sources"]))
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:
@@ -194,7 +215,8 @@ def read(document: dict[str, Any]) -> Shipped:
     bands = {name: Band(name, **values) for name, values in document["bands"].items()}
     releases = {name: (said["family"], said["epoch"]) for name, said in document["releases"].items()}
     fitted = Fit(logs(document["shared"]), own)
-    return Shipped(fitted, document["rows"], len(document["sources"]), document["counts"], bands, releases)
+    memory = read_memory(document["memory"])
+    return Shipped(fitted, document["rows"], len(document["sources"]), document["counts"], bands, releases, memory)
 
 
 def profile_named(text: str) -> Profile:

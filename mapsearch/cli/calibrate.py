@@ -155,6 +155,7 @@ def rows_command(folder: str, rounds: int, output: str | None, format_: str) -> 
     """
     from pathlib import Path
 
+    from mapsearch.calibration.allocator import fit_fragmentation, held
     from mapsearch.calibration.fit import fit, held_out, observations
     from mapsearch.calibration.rows import load_cases
     from mapsearch.calibration.shipped import written
@@ -162,15 +163,17 @@ def rows_command(folder: str, rounds: int, output: str | None, format_: str) -> 
 
     check_output(output)
     cases, refused = load_cases(Path(folder))
-    rows = observations(case for case in cases if case.groups.quality != "C")
+    counted = [case for case in cases if case.groups.quality != "C"]
+    rows = observations(counted)
     if not rows:
         raise InputError("holds no row with a step time on a device that has a profile", file=folder)
     fitted, table = fit(rows, rounds=rounds)
     left_out = held_out(rows, fitted, table, lambda row: row.case.groups.source)
-    data = rows_data(rows, fitted, table[:, 0], left_out, refused)
+    memory = fit_fragmentation(held(counted))
+    data = rows_data(rows, fitted, table[:, 0], left_out, refused, memory)
     emit_view(lambda width: rows_lines(data, width=width), data, format_=format_, output=None)
     if output is not None:
-        write_text(written(fitted, rows, left_out), output)
+        write_text(written(fitted, rows, left_out, memory), output)
 
 
 def _quantity(option: str, text: str | None, dimension: Dimension) -> float | None:

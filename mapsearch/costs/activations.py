@@ -1,9 +1,9 @@
 """Activations: bytes that one layer keeps for the backward pass (FORMULAS 3.3, 3.4).
 
 Contents: attention_activation_bytes, dense_ffn_activation_bytes, moe_base_activation_bytes,
-routed_activation_bytes, score_matrix_activation_bytes, embedding_activation_bytes, output_activation_bytes,
-mtp_activation_bytes, logits_bytes, dense_backward_transient_bytes, moe_backward_transient_bytes,
-saved_input_bytes, QUANTITIES.
+routed_activation_bytes, score_matrix_activation_bytes, ulysses_activation_bytes, embedding_activation_bytes,
+output_activation_bytes, mtp_activation_bytes, logits_bytes, output_backward_bytes, dense_backward_transient_bytes,
+moe_backward_transient_bytes, score_backward_transient_bytes, saved_input_bytes, QUANTITIES.
 
 Everything but the routed rows and the logits is counted per token of `tokens`, the tokens of one microbatch on one
 rank: micro_batch * sequence_length / (tp * cp). With sequence parallel every row is divided by TP; without it,
@@ -17,7 +17,7 @@ layer, the layer's input.
 from __future__ import annotations
 
 from mapsearch import arrays as np
-from mapsearch.axes import Recompute
+from mapsearch.axes import CpKind, Recompute
 from mapsearch.costs.parameters import padded_vocab
 from mapsearch.costs.routing import routed_amplification
 from mapsearch.inventories.model import Mla, Model
@@ -50,6 +50,11 @@ def _spread(tp: Num, run: Run) -> Num:
     return np.ones_like(np.asarray(tp, dtype=float)) if run.sequence_parallel else np.asarray(tp, dtype=float)
 
 
+def _gathered(tp: Num, run: Run) -> Num:
+    """How often a rank holds the input of a column-parallel layer: TP times where it is saved gathered."""
+    return np.asarray(tp, dtype=float) if run.gathered_inputs_kept else _spread(tp, run)
+
+
 def _post_norms(model: Model) -> float:
     """Bytes per half layer of the inputs of norms beyond the usual two (sandwich norms)."""
     return HALF * model.hidden * max(0, model.norms_per_layer - 2) / 2.0
@@ -74,8 +79,8 @@ def attention_activation_bytes(tp: Num, recompute: Num, *, model: Model, run: Ru
     an all-gather or Ulysses context parallel holds in passing; a query-key norm's reciprocal deviations.
     """
     saved, kv_heads = saved_input_bytes(run), np.maximum(model.kv_heads, np.asarray(tp))
-    outside = HALF * model.hidden + saved * model.hidden * _kept(recompute, Recompute.NORM)
-    outside = np.where(_dropped(recompute, 0), HALF * model.hidden, outside + _post_norms(model) + _mask(model))
+    normed = saved * model.hidden * _kept(recompute, Recompute.NORM) * _gathered(tp, run)
+    outside = HALF * model.hidden + (_post_norms(model) + _mask(model)) * _kept(recompute, 0)
     if model.mla is not None:
         inside = _mla_rows(tp, recompute, model.mla, model.heads, run)
     else:
@@ -84,7 +89,7 @@ def attention_activation_bytes(tp: Num, recompute: Num, *, model: Model, run: Ru
             inside = inside + HALF * (model.heads + kv_heads) * model.head_dim
     inside = inside + saved * model.heads * model.v_dim
     inside = inside + 4.0 * model.heads * _kept(recompute, Recompute.CORE_ATTENTION)
-    return outside * _spread(tp, run) + inside * _kept(recompute, 0)
+    return outside * _spread(tp, run) + (normed + inside) * _kept(recompute, 0)
 
 
 def _mla_rows(tp: Num, recompute: Num, mla: Mla, heads: int, run: Run) -> Num:
@@ -106,19 +111,34 @@ def score_matrix_activation_bytes(recompute: Num, *, model: Model, run: Run) -> 
     return per_score * model.heads * run.sequence_length * _kept(recompute, Recompute.CORE_ATTENTION)
 
 
+@quantity(unit="bytes per token", source="TransformerEngine context_parallel.py (AttnFuncWithCPAndQKVOA2A)")
+def ulysses_activation_bytes(tp: Num, cp: Num, cp_kind: Num, recompute: Num, *, model: Model, run: Run) -> Num:
+    """What all-to-all context parallelism keeps beside the attention half, per token: the output twice, 2 n_q d_v.
+
+    The kernel saves its output by heads; the projection saves it by sequence, after the exchange. Rings and gathers
+    keep one tensor for both.
+
+    Axes: tp, cp, cp_kind, recompute. Unit: bytes per token. Source: TransformerEngine, confirmed by the peaks of
+    FORMULAS 3.7b (12 layers of 70B at CP 8: 0.75 GiB; measured 0.7).
+    """
+    exchanged = (np.asarray(cp) > 1) & (np.asarray(cp_kind) == CpKind.ULYSSES)
+    rows = HALF * model.heads * model.v_dim * _kept(recompute, 0)
+    return np.where(exchanged, rows, 0.0) * np.ones_like(np.asarray(tp, dtype=float))
+
+
 def _ffn_rows(width: float, recompute: Num, flags: int, model: Model, run: Run) -> Num:
     """fc1 output and activation output of one FFN; `flags` say what drops the activation output."""
     first = HALF * width * (model.ffn_matrices - 1)
     return first + saved_input_bytes(run) * width * _kept(recompute, flags)
 
 
-def _ffn_entrance(recompute: Num, whole: int, model: Model, run: Run) -> Num:
+def _ffn_entrance(tp: Num, recompute: Num, whole: int, model: Model, run: Run) -> Num:
     """Residual and norm output of the FFN half; a module recomputed whole keeps its input in 16 bits."""
     if model.norms_per_layer < 2:
-        return np.zeros(np.shape(recompute)) + _mask(model) * _kept(recompute, 0)
+        return _mask(model) * _kept(recompute, 0) * _spread(tp, run)
     normed = np.where(_dropped(recompute, whole), HALF, saved_input_bytes(run)) * model.hidden
-    rows = HALF * model.hidden + normed * _kept(recompute, Recompute.NORM) + _post_norms(model) + _mask(model)
-    return rows * _kept(recompute, 0)
+    rows = (HALF * model.hidden + _post_norms(model) + _mask(model)) * _spread(tp, run)
+    return (rows + normed * _kept(recompute, Recompute.NORM) * _gathered(tp, run)) * _kept(recompute, 0)
 
 
 @quantity(unit="bytes per token", source="FORMULAS 3.3")
@@ -131,7 +151,7 @@ def dense_ffn_activation_bytes(tp: Num, recompute: Num, *, model: Model, run: Ru
     Axes: tp, recompute. Unit: bytes per token. Source: FORMULAS 3.3; [K22] for the dropout mask.
     """
     inside = _ffn_rows(model.ffn, recompute, Recompute.ACTIVATION, model, run) * _kept(recompute, Recompute.MLP)
-    return _ffn_entrance(recompute, Recompute.MLP, model, run) * _spread(tp, run) + inside
+    return _ffn_entrance(tp, recompute, Recompute.MLP, model, run) + inside
 
 
 @quantity(unit="bytes per token", source="FORMULAS 3.3")
@@ -148,7 +168,7 @@ def moe_base_activation_bytes(tp: Num, recompute: Num, *, model: Model, run: Run
         return np.zeros(np.broadcast_shapes(np.shape(tp), np.shape(recompute)))
     router = (HALF + 8.0) * model.moe.experts * _spread(tp, run)
     shared = _ffn_rows(model.moe.shared_ffn, recompute, Recompute.MOE, model, run)
-    entrance = _ffn_entrance(recompute, Recompute.MOE, model, run) * _spread(tp, run)
+    entrance = _ffn_entrance(tp, recompute, Recompute.MOE, model, run)
     return entrance + (router + shared) * _kept(recompute, Recompute.MOE)
 
 
@@ -211,41 +231,79 @@ def mtp_activation_bytes(tp: Num, *, model: Model, run: Run) -> Num:
     return one if model.mtp_layers else np.zeros_like(one)
 
 
+def _logits(tp: Num, cp: Num, micro_batch: Num, model: Model, run: Run) -> Num:
+    """Logits of one microbatch on one rank. Split by vocabulary, not by sequence: those of the whole TP group's
+    tokens."""
+    tokens = np.asarray(micro_batch) * run.sequence_length / np.asarray(cp)
+    return tokens * padded_vocab(tp, model) / np.asarray(tp)
+
+
 @quantity(unit="bytes", source="FORMULAS 3.4")
 def logits_bytes(tp: Num, cp: Num, micro_batch: Num, *, model: Model, run: Run) -> Num:
-    """Logits of one microbatch on the last stage: b s/CP * V'/TP * (2 + 4).
+    """What the loss of one microbatch holds on the last stage: b s/CP * V'/TP * (2 + 4), 2 with a fused loss.
 
-    BF16 logits and their FP32 copy; a fused loss works in place and needs 4 bytes. Split by vocabulary, not by
-    sequence, hence V'/TP with the tokens of the whole TP group. MTP modules repeat it one after the other.
+    16-bit logits and their FP32 copy, in which Megatron's loss works; TransformerEngine's fused loss overwrites the
+    logits with their gradient. `Run.loss_bytes` says otherwise: PyTorch's own loss on an FP32 copy holds the log
+    probabilities, their gradient and that of the logits, 12. MTP modules repeat it one after the other.
 
     Axes: tp, cp, micro_batch. Unit: bytes. Source: FORMULAS 3.4.
     """
-    tokens = np.asarray(micro_batch) * run.sequence_length / np.asarray(cp)
-    per_logit = 4.0 if run.fused_cross_entropy else 6.0
-    return tokens * padded_vocab(tp, model) / np.asarray(tp) * per_logit
+    per_logit = run.loss_bytes or (HALF if run.fused_cross_entropy else 6.0)
+    return _logits(tp, cp, micro_batch, model, run) * per_logit
+
+
+@quantity(unit="bytes", source="FORMULAS 3.4, 3.7b")
+def output_backward_bytes(tp: Num, cp: Num, micro_batch: Num, *, model: Model, run: Run) -> Num:
+    """What the backward of the output head holds beside its weight gradient: the logits' gradient and its own.
+
+    2 bytes per logit, and 2h per token of the whole TP group: the input's gradient, and with sequence parallel the
+    gathered input and the scattered gradient.
+
+    Axes: tp, cp, micro_batch. Unit: bytes. Source: Megatron-LM (tensor_parallel/layers.py); met by the measured peaks
+    of FORMULAS 3.7b within 0.1 GiB.
+    """
+    tokens, ranks = np.asarray(micro_batch) * run.sequence_length / np.asarray(cp), np.asarray(tp)
+    rows = np.where((ranks > 1) & run.sequence_parallel, 2.0 + 1.0 / ranks, 1.0)
+    return HALF * (_logits(tp, cp, micro_batch, model, run) + tokens * model.hidden * rows)
 
 
 @quantity(unit="bytes", source="FORMULAS 3.7b")
 def dense_backward_transient_bytes(tokens: Num, *, model: Model, run: Run) -> Num:
-    """Gradients alive in the backward of one dense FFN: tokens (6F + 2h), 4F + 2h without gate.
+    """Gradients alive in the backward of one dense FFN, less what it has freed: tokens (4F + 2h), 2F + 2h without gate.
 
-    Axes: tokens. Unit: bytes. Source: FORMULAS 3.7b, calibrated on 19 measured peaks.
+    The gradient of the first GEMM's output stays beside that of the layer; the gradient of the activation takes the
+    place of the activation.
+
+    Axes: tokens. Unit: bytes. Source: FORMULAS 3.7b.
     Ignores: that without sequence parallel the 2h stay whole.
     """
-    return np.asarray(tokens) * HALF * (model.ffn_matrices * model.ffn + model.hidden)
+    return np.asarray(tokens) * HALF * ((model.ffn_matrices - 1) * model.ffn + model.hidden)
 
 
 @quantity(unit="bytes", source="FORMULAS 3.7b")
 def moe_backward_transient_bytes(tokens: Num, *, model: Model, run: Run) -> Num:
-    """Gradients alive in the backward of one layer's routed experts: tokens K (6f + 2h), 4f without gate.
+    """Gradients alive in the backward of one layer's routed experts: tokens (K (4f + 8h) + 2h), 2f without gate.
 
-    Axes: tokens. Unit: bytes. Source: FORMULAS 3.7b, for each of the K rows.
+    Rows come back through an exchange and a sort and leave through another pair, 2h per row on each side of both;
+    the gradient of the first grouped GEMM's output stays beside them.
+
+    Axes: tokens. Unit: bytes. Source: FORMULAS 3.7b, for each of the K rows; the four copies are calibrated on peaks.
     Ignores: rank skew, padding and ETP, so that the largest transient of a stage is known without the expert grid.
     """
     if model.moe is None:
         return 0.0 * np.asarray(tokens)
-    per_row = HALF * (model.ffn_matrices * model.moe.expert_ffn + model.hidden)
-    return np.asarray(tokens) * model.moe.top_k * per_row
+    per_row = HALF * ((model.ffn_matrices - 1) * model.moe.expert_ffn + 4.0 * model.hidden)
+    return np.asarray(tokens) * (model.moe.top_k * per_row + HALF * model.hidden)
+
+
+@quantity(unit="bytes per token", source="[K22], quoted in FORMULAS 3.3")
+def score_backward_transient_bytes(*, model: Model, run: Run) -> Num:
+    """Gradients alive in the backward of attention without a flash kernel, per token: those of the softmax's output
+    and input, 4 n_q s.
+
+    Unit: bytes per token. Source: shapes of [K22]. Ignores: that the FFN half of the layer is gone by then.
+    """
+    return np.asarray(2.0 * HALF * model.heads * run.sequence_length)
 
 
 QUANTITIES: tuple[Quantity[..., Num], ...] = (
@@ -254,10 +312,13 @@ QUANTITIES: tuple[Quantity[..., Num], ...] = (
     moe_base_activation_bytes,
     routed_activation_bytes,
     score_matrix_activation_bytes,
+    ulysses_activation_bytes,
     embedding_activation_bytes,
     output_activation_bytes,
     mtp_activation_bytes,
     logits_bytes,
+    output_backward_bytes,
     dense_backward_transient_bytes,
     moe_backward_transient_bytes,
+    score_backward_transient_bytes,
 )

@@ -85,6 +85,7 @@ def _layer_bytes(view: AttentionView, rec: Num) -> tuple[Num, Num, Num]:
     attention = activations.attention_activation_bytes(view.tp, rec, **told)
     if not view.facts.run.flash_attention:
         attention = attention + activations.score_matrix_activation_bytes(rec, **told)
+    attention = attention + activations.ulysses_activation_bytes(view.tp, view.cp, view.cp_kind, rec, **told)
     dense = activations.dense_ffn_activation_bytes(view.tp, rec, **told) if model.dense_layers else 0.0
     moe = activations.moe_base_activation_bytes(view.tp, rec, **told) if model.moe else 0.0
     return attention, dense, moe
@@ -110,42 +111,90 @@ def _largest_layers(view: AttentionView) -> list[Num]:
     return [maximum(present(k.dense) * dense, present(k.moe) * moe) for k in view.cell.kinds]
 
 
+def _scratch_parameters(view: AttentionView) -> list[Num]:
+    """Parameters of one layer of each kind on a stage, routed experts apart; the attention half is the same in both."""
+    model = view.facts.model
+    attention = parameters.attention_parameters(view.tp, model=model)
+    dense = parameters.dense_ffn_parameters(view.tp, model=model) if model.ffn else 0.0 * view.tp
+    shared = parameters.shared_expert_parameters(view.tp, model=model) if model.moe else 0.0 * view.tp
+    return [attention + present(k.dense) * dense + present(k.moe) * shared for k in view.cell.kinds]
+
+
 def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
     """HBM bytes of an attention option by part and kind of stage (F3.3, F3.4, F3.6, F3.7b)."""
     cell, model, run, tokens = view.cell, view.facts.model, view.facts.run, view.cell.tokens
     told, kinds = _told(view.facts), range(len(cell.kinds))
-    result = _states(dense_parameters(view), shard_count(cell.dp * view.cp, run=run), cell)
+    local = dense_parameters(view)
+    result = _states(local, shard_count(cell.dp * view.cp, run=run), cell)
 
     kept = attention_kept(view, cell.recompute)
-    logits = activations.logits_bytes(view.tp, view.cp, cell.micro_batch, **told)
     ends = activations.output_activation_bytes(view.tp, **told) + model.mtp_layers * (
         activations.mtp_activation_bytes(view.tp, **told)
     )
     start = activations.embedding_activation_bytes(view.tp, **told)
-    dense_transient = activations.dense_backward_transient_bytes(tokens, **told)
-    moe_transient = activations.moe_backward_transient_bytes(tokens, **told)
-    layers = _largest_layers(view)
     result["activations"] = [
         resident(cell, i) * (kept[i] + cell.kinds[i].embedding * tokens * start) + cell.kinds[i].output * tokens * ends
         for i in kinds
     ]
-    # One layer's activations come back to life while its backward runs; a MoE layer where the stage has one.
-    back = [f - k for f, k in zip(_layer_bytes(view, np.int64(0)), _layer_bytes(view, cell.recompute), strict=True)]
-    result["recomputed_layer"] = [
-        tokens * (back[0] + np.where(np.asarray(k.moe) > 0, back[2], back[1])) for k in cell.kinds
+    result["recomputed_layer"] = _recomputed(view)
+    live = [memory.zero3_live_bytes(layer, cell.zero, run=run) for layer in _largest_layers(view)]
+    during = [back + whole for back, whole in zip(result["recomputed_layer"], live, strict=True)]
+    result["logits_or_transient"] = _worst_moment(view, during)
+    result["gradient_scratch"] = [
+        memory.weight_gradient_scratch_bytes(layer, run=run) for layer in _scratch_parameters(view)
     ]
-    result["logits_or_transient"] = [
-        maximum(
-            dense_transient * present(k.dense),
-            moe_transient * present(k.moe),
-            present(k.output) * logits,
-        )
-        for k in cell.kinds
-    ]
-    result["gradient_scratch"] = [memory.weight_gradient_scratch_bytes(layer, run=run) for layer in layers]
-    result["gathered_weights"] = [memory.zero3_live_bytes(layer, cell.zero, run=run) for layer in layers]
+    result["gathered_weights"] = [a + b for a, b in zip(live, _gathered(view, local), strict=True)]
+    result["workspace"] = [view.facts.profile.workspace_bytes for _ in kinds]
     communicators = memory.attention_communicator_bytes(view.tp, view.cp, cell.dp, cell.pp, profile=view.facts.profile)
     result["communicators"] = [communicators for _ in kinds]
+    return result
+
+
+def _recomputed(view: AttentionView) -> list[Num]:
+    """One layer's activations that come back to life while its backward runs; a MoE layer where the stage has one."""
+    recompute, tokens = view.cell.recompute, view.cell.tokens
+    back = [f - k for f, k in zip(_layer_bytes(view, np.int64(0)), _layer_bytes(view, recompute), strict=True)]
+    return [tokens * (back[0] + np.where(np.asarray(k.moe) > 0, back[2], back[1])) for k in view.cell.kinds]
+
+
+def _worst_moment(view: AttentionView, during: list[Num]) -> list[Num]:
+    """What is alive beside activations at the worst of three moments, beyond `during` (F3.4, F3.7b).
+
+    The loss; the backward of the head; that of a layer, the only one beside `during`: a recomputed layer, and the
+    layers that ZeRO-3 gathers.
+    """
+    cell, told = view.cell, _told(view.facts)
+    ends = (view.tp, view.cp, cell.micro_batch)
+    loss = activations.logits_bytes(*ends, **told)
+    head = activations.output_backward_bytes(*ends, **told)
+    scratch = memory.output_gradient_scratch_bytes(_head(view), run=view.facts.run)
+    dense = activations.dense_backward_transient_bytes(cell.tokens, **told)
+    moe = activations.moe_backward_transient_bytes(cell.tokens, **told)
+    scores: Num = 0.0
+    if not view.facts.run.flash_attention:
+        scores = cell.tokens * activations.score_backward_transient_bytes(**told)
+    result = []
+    for kind, layer in zip(cell.kinds, during, strict=True):
+        backward = maximum(dense * present(kind.dense), moe * present(kind.moe), scores)
+        last = present(kind.output)
+        result.append(maximum(last * loss - layer, last * scratch + maximum(last * head - layer, backward)))
+    return result
+
+
+def _head(view: AttentionView) -> Num:
+    """Weights of the output head on one rank, tied or not."""
+    model = view.facts.model
+    return parameters.padded_vocab(view.tp, model) / np.asarray(view.tp) * model.hidden
+
+
+def _gathered(view: AttentionView, local: list[Num]) -> list[Num]:
+    """What ZeRO-3 holds whole all the time: the ends of the model, and what is gathered or reduced once per step."""
+    cell, run, head = view.cell, view.facts.run, _head(view)
+    result = []
+    for kind, mine in zip(cell.kinds, local, strict=True):
+        ends = (present(kind.embedding) + present(kind.output)) * head
+        root = memory.zero3_root_bytes(ends, cell.zero, run=run)
+        result.append(root + memory.unsharded_bytes(mine, cell.zero, run=run))
     return result
 
 
@@ -195,7 +244,10 @@ def expert_memory(view: ExpertView) -> dict[str, list[Num]]:
     result["activations"] = [resident(cell, i) * kept[i] for i in range(len(cell.kinds))]
     result["recomputed_layer"] = [(full[i] - kept[i]) / maximum(k.moe, 1.0) for i, k in enumerate(cell.kinds)]
     live = memory.zero3_live_bytes(layer, cell.zero, run=run)
-    result["gathered_weights"] = [p * live for p in here]
+    whole = [memory.unsharded_bytes(p, cell.zero, run=run) for p in routed_parameters(view)]
+    result["gathered_weights"] = [p * live + w for p, w in zip(here, whole, strict=True)]
+    one = parameters.expert_parameters(view.etp, view.facts.model.moe.experts, model=model)
+    result["gradient_scratch"] = [p * memory.weight_gradient_scratch_bytes(one, run=run) for p in here]
     buffers = memory.dispatcher_buffer_bytes(cell.tokens, view.etp, view.ep, view.dispatcher, **told)
     result["dispatcher_buffers"] = [p * buffers for p in here]
     communicators = memory.expert_communicator_bytes(view.etp, view.ep, view.edp, profile=view.facts.profile)

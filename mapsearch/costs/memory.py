@@ -1,6 +1,7 @@
 """Memory: model states, buffers, what is offloaded, and the peak of a stage (FORMULAS 1.1, 1.2, 3.6, 3.7).
 
-Contents: weight_bytes, gradient_bytes, optimizer_bytes, zero3_live_bytes, weight_gradient_scratch_bytes,
+Contents: weight_bytes, gradient_bytes, optimizer_bytes, zero3_live_bytes, zero3_root_bytes, unsharded_bytes,
+weight_gradient_scratch_bytes, output_gradient_scratch_bytes,
 dispatcher_buffer_bytes, attention_communicator_bytes, expert_communicator_bytes, offloaded_optimizer_bytes,
 offload_transfer_s, optimizer_offload_s, resident_microbatches, stage_peak_bytes, QUANTITIES.
 
@@ -79,13 +80,46 @@ def zero3_live_bytes(parameters: Num, zero: Num, *, run: Run) -> Num:
     return parameters * np.where(np.asarray(zero) >= 3, each, 0.0)
 
 
+@quantity(unit="bytes", source="FORMULAS 3.6")
+def zero3_root_bytes(parameters: Num, zero: Num, *, run: Run) -> Num:
+    """What ZeRO-3 holds of the ends of the model: their gathered weights, from the forward to the end of the backward.
+
+    Embedding and output head are the root unit, which is not sharded again after its forward.
+
+    Axes: parameters (of embedding and output head on this stage), zero. Unit: bytes. Source: PyTorch FSDP2
+    (fully_shard).
+    """
+    return parameters * np.where(np.asarray(zero) >= 3, run.state.weight_bytes, 0.0)
+
+
+@quantity(unit="bytes", source="FORMULAS 3.6")
+def unsharded_bytes(parameters: Num, zero: Num, *, run: Run) -> Num:
+    """What stays whole under ZeRO-3 between microbatches: `StateRecipe.unsharded_bytes` of every local parameter.
+
+    Axes: parameters (local), zero. Unit: bytes. Source: PyTorch FSDP2 (reshard_after_forward=False,
+    set_requires_gradient_sync(False)).
+    """
+    return parameters * np.where(np.asarray(zero) >= 3, run.state.unsharded_bytes, 0.0)
+
+
 @quantity(unit="bytes", source="FORMULAS 3.7b")
 def weight_gradient_scratch_bytes(parameters: Num, *, run: Run) -> Num:
-    """16-bit weight gradients of one layer that exist beside the gradient buffer: 2 bytes per parameter.
+    """16-bit weight gradients that exist beside the gradient buffer: 2 bytes per parameter.
 
-    `parameters`: the largest layer on the stage without its routed experts, whose grouped GEMM adds in place.
+    TransformerEngine adds the gradient to its buffer in the GEMM and hands autograd a dummy instead; it keeps one
+    dummy per shape of weight, so one layer of each kind, and one expert.
 
-    Axes: parameters. Unit: bytes. Source: FORMULAS 3.7b, calibrated on 19 measured peaks.
+    Axes: parameters (of one layer of each kind). Unit: bytes. Source: FORMULAS 3.7b; get_dummy_wgrad in
+    TransformerEngine.
+    """
+    return parameters * HALF
+
+
+@quantity(unit="bytes", source="FORMULAS 3.7b")
+def output_gradient_scratch_bytes(parameters: Num, *, run: Run) -> Num:
+    """The 16-bit gradient of the output head's weights while its backward and that of the layers before it run.
+
+    Axes: parameters (of the output head). Unit: bytes. Source: FORMULAS 3.7b; Megatron-LM (tensor_parallel/layers.py).
     """
     return parameters * HALF
 
@@ -203,22 +237,26 @@ def stage_peak_bytes(
     activations: Num,
     recomputed_layer: Num,
     transient: Num,
-    logits: Num,
+    loss: Num,
+    head: Num,
+    head_scratch: Num,
     scratch: Num,
     buffers: Num,
 ) -> Num:
     """Peak of one stage: what is always there, plus the worst moment of the backward pass.
 
-    states + activations + recomputed layer + scratch + buffers + max(backward transient, logits).
+    states + activations + scratch + buffers + max(loss, head scratch + max(head, recomputed layer + transient)).
 
-    states: weights, gradients, optimizer states that stay in HBM, ZeRO-3 live units. activations: those of all
+    states: weights, gradients, optimizer states that stay in HBM, what ZeRO-3 keeps whole. activations: those of all
     microbatches in HBM, with the ends of the model. recomputed_layer: what the largest layer holds again while it is
-    recomputed. buffers: dispatcher and communicators. Works on numbers, arrays and solver values.
+    recomputed, and the layers that ZeRO-3 gathers. loss, head, head_scratch: 0 but on the last stage. buffers:
+    dispatcher, communicators, work space. Works on numbers, arrays and solver values.
 
-    Unit: bytes. Source: FORMULAS 3.7b (within 2.2 % of 19 measured peaks).
-    Ignores: that the logits are gone when a recomputed layer comes back, so that the sides of a mapping only add up.
+    Unit: bytes. Source: FORMULAS 3.7b (within 0.3 % of 19 measured peaks).
+    Ignores: that a recomputed layer's routed rows are gone at the loss, so that the sides of a mapping only add up.
     """
-    return states + activations + recomputed_layer + scratch + buffers + maximum(transient, logits)
+    layer = maximum(head, recomputed_layer + transient)
+    return states + activations + scratch + buffers + maximum(loss, head_scratch + layer)
 
 
 QUANTITIES: tuple[Quantity[..., Num], ...] = (
@@ -226,7 +264,10 @@ QUANTITIES: tuple[Quantity[..., Num], ...] = (
     gradient_bytes,
     optimizer_bytes,
     zero3_live_bytes,
+    zero3_root_bytes,
+    unsharded_bytes,
     weight_gradient_scratch_bytes,
+    output_gradient_scratch_bytes,
     dispatcher_buffer_bytes,
     attention_communicator_bytes,
     expert_communicator_bytes,

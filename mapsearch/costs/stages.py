@@ -3,8 +3,9 @@
 Contents: Layout, layout, StageKinds, stage_kinds.
 
 Where the layers divide evenly over the pipeline's chunks, every chunk gets as many, as frameworks do unless told
-otherwise. Where they do not, consecutive stages are cut so that the largest one, counted in model FLOP with the loss
-and the MTP modules on the last one, is as small as possible (an exact partition, not a heuristic).
+otherwise. Where embedding and loss make up for what is missing (126 layers on 8 stages), each counts as one layer.
+Where neither holds, consecutive stages are cut so that the largest one, counted in model FLOP with the loss and the
+MTP modules on the last one, is as small as possible (an exact partition, not a heuristic).
 """
 
 from __future__ import annotations
@@ -111,6 +112,21 @@ def _evened(prefix: Floats, tail: float, parts: int, bound: float) -> tuple[int,
     return tuple(cuts[i + 1] - cuts[i] for i in range(parts))
 
 
+def _counts(weights: tuple[float, ...], tail: float, chunks: int, *, folded: bool) -> tuple[int, ...]:
+    """Layers of each chunk of a pipeline.
+
+    With embedding and loss as layers: Megatron-LM's account-for-embedding- and account-for-loss-in-pipeline-split,
+    DeepSpeed's partition by `type:transformer|embedding`; Llama 3 (arXiv 2407.21783, section 3.3.2) and BLOOM did so.
+    """
+    layers = len(weights)
+    if layers % chunks == 0:
+        return (layers // chunks,) * chunks
+    each = (layers + 2) // chunks
+    if chunks > 1 and (layers + 2) % chunks == 0 and each > 1 and not folded:
+        return (each - 1, *(each,) * (chunks - 2), each - 1)
+    return partition(weights, tail, chunks)
+
+
 def layout(pp: int, schedule: int, *, model: Model, length: float) -> Layout:
     """The layout of one pipeline.
 
@@ -126,12 +142,9 @@ def _layout(model: Model, pp: int, schedule: int, length: float) -> Layout:
     chunks = 2 * pp if schedule in TWO_CHUNK_SCHEDULES else pp
     if model.layers < chunks:
         raise ValueError(f"{model.layers} layers cannot fill {chunks} pipeline chunks")
-    if model.layers % chunks:
-        weights, mtp_weight, output_weight = layer_weights(model, length)
-        tail = (1 + model.mtp_layers) * output_weight + model.mtp_layers * mtp_weight
-        counts = partition(weights, tail, chunks)
-    else:
-        counts = (model.layers // chunks,) * chunks
+    weights, mtp_weight, output_weight = layer_weights(model, length)
+    tail = (1 + model.mtp_layers) * output_weight + model.mtp_layers * mtp_weight
+    counts = _counts(weights, tail, chunks, folded=schedule in TWO_CHUNK_SCHEDULES)
     starts = np.concatenate([[0], np.cumsum(counts)])
     kinds = np.array([kind == "moe" for kind in model.layer_kinds])
     moe = np.array([int(kinds[starts[i] : starts[i + 1]].sum()) for i in range(chunks)])

@@ -88,3 +88,10 @@ class Profile(Inventory):
     """HBM taken by the context and libraries before any tensor."""
     communicator_bytes: Bytes
     """HBM of one communicator of a group with more than one rank."""
+    workspace_bytes: Bytes = 0.0
+    """Work space of matrix products, which the framework's allocator counts like tensors."""
+    fragmentation: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Share by which the memory that the framework's allocator reserves exceeds that of live tensors.
+
+    For comparisons with measured reserved or device memory; the capacity check keeps a run's `reserve` for it.
+    """

@@ -53,6 +53,9 @@ class StateRecipe(Inventory):
     """Weights are kept in FP8 only; otherwise FP8 compute adds its copies to the BF16 weights."""
     fp8_weight_copies: float = Field(default=2.0, ge=0)
     """Bytes per parameter of cached FP8 row and column copies, charged only with FP8 compute."""
+    unsharded_bytes: float = Field(default=0.0, ge=0)
+    """Bytes per parameter that stay whole on every rank under ZeRO-3: weights that are gathered once per step, and
+    gradients that are reduced once per step."""
     gradient_reduce_bytes: float = Field(default=4.0, gt=0)
     """Bytes per parameter that the gradient reduction sends."""
 
@@ -152,10 +155,14 @@ class Run(Inventory):
     framework: Literal["megatron", "torchtitan", "deepspeed", "none"] = "megatron"
     """Whose legality rules apply beyond physics (FORMULAS 5.2)."""
     sequence_parallel: bool = True
+    gathered_inputs_kept: bool = False
+    """Column-parallel layers save the gathered input, as PyTorch's own do; Megatron gathers again."""
     memory_efficient_permutation: bool = True
     """Router probability applied before the second expert GEMM, so its output need not be kept."""
     fused_cross_entropy: bool = False
-    """Loss computed in place: 2 bytes per logit fewer copies."""
+    """Loss computed in place of the logits: 2 bytes per logit instead of 6."""
+    loss_bytes: float | None = Field(default=None, gt=0)
+    """Bytes per logit that another loss holds at its peak; PyTorch's own: 12 on an FP32 copy, 8 in 16 bits."""
     shard_replicas: int = Field(default=1, gt=0, le=2**30)
     """Copies of the sharded states (HSDP, Megatron's optimizer instances): ZeRO divides over 1/k of a group."""
     data_parallel_unit: Literal["stage", "layer", "tensor"] = "stage"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from mapsearch.calibration.allocator import Fragmentation
 from mapsearch.calibration.fit import Fit, Observation
 from mapsearch.calibration.parameters import NAMES
 from mapsearch.calibration.rows import Refused
@@ -25,7 +26,12 @@ MOVED = 0.005
 
 
 def rows_data(
-    rows: Sequence[Observation], fitted: Fit, residuals: Floats, left_out: Floats, refused: Sequence[Refused]
+    rows: Sequence[Observation],
+    fitted: Fit,
+    residuals: Floats,
+    left_out: Floats,
+    refused: Sequence[Refused],
+    memory: Fragmentation,
 ) -> dict[str, Any]:
     """Errors of a fit to measured runs, in the fit and left out, over all and per source, as plain data."""
     sources = [row.case.groups.source for row in rows]
@@ -48,6 +54,7 @@ def rows_data(
             for name, members in groups.items()
         },
         "factors": {name: float(np.exp(value)) for name, value in zip(NAMES, fitted.shared, strict=True)},
+        "memory": {"rows": memory.rows, "fragmentation": {name: memory.share(name) for name in sorted(memory.own)}},
     }
 
 
@@ -63,6 +70,10 @@ def rows_lines(data: dict[str, Any], *, width: int) -> list[Text]:
         )
     lines += ["", "Factors on the built-in profiles that all rows share:"]
     lines += [f"  {name:<14}{value:8.3f}" for name, value in data["factors"].items()]
+    shares = data["memory"]["fragmentation"]
+    if shares:
+        lines += ["", f"Reserved over allocated memory, less 1 ({data['memory']['rows']} rows that print it):"]
+        lines += [f"  {name:<20}{value:8.3f}" for name, value in shares.items()]
     return [Text(line[:width] if width else line) for line in lines]
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from mapsearch.axes import CpKind
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.footprint import (
     attention_host,
@@ -105,7 +106,9 @@ class Tables:
 
 def _memory(problem: Problem, group: Group, options: Options, which: str, products: NDArray[np.int64]) -> GridMemory:
     """The bytes of every distinct size of a grid."""
-    keys = np.column_stack([*options.sizes, options.choice]) if which == "expert" else np.column_stack(options.sizes)
+    # Of the exchanges of context parallelism only the all-to-all keeps more than the others.
+    choice = options.choice if which == "expert" else options.choice == CpKind.ULYSSES
+    keys = np.column_stack([*options.sizes, choice])
     _, first, entry = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     distinct = options.take(first)
     if which == "attention":

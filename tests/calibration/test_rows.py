@@ -255,6 +255,28 @@ def test_pipelines_that_a_row_leaves_open(published: tuple[list[Case], list[Refu
     assert {mapping.micro_batch for mapping in titan.mappings} == {1}
 
 
+def test_what_frameworks_hold(published: tuple[list[Case], list[Refused]]) -> None:
+    """States, losses and shapes as the rows, or the sources of their frameworks, say."""
+    bf16 = one(published, "bigscience_a100/L950-176B-tp4pp12dp8-mbs4-gbs2048-h64")
+    assert bf16.run.state.gradient_bytes == 6.0
+    hopper = one(published, "mlperf_llama31_405b/v5.0-NVIDIA-eos-dfw_n64_ngc25.01_nemo")
+    blackwell = one(published, "mlperf_llama31_405b/v5.0-IBM+CoreWeave+NVIDIA-carina_ngpu512_ngc25.04_nemo")
+    assert (hopper.run.state.fp8_weight_copies, blackwell.run.state.fp8_weight_copies) == (2.0, 1.0)
+    forge = one(published, "kempnerforge/mfu-7-7B-8")
+    assert (forge.run.loss_bytes, forge.run.sequence_parallel, forge.measured.memory_kind) == (32.0, True, "allocated")
+    assert forge.run.state.unsharded_bytes == 4.0 and forge.run.state.moment_bytes == 4.0
+    piped = one(published, "torchtitan/405b-512-1f1b")
+    assert (piped.run.loss_bytes, piped.run.state.unsharded_bytes, piped.mappings[0].micro_batch) == (16.0, 5.0, 4)
+    moonlight = one(published, "megatron_bridge_skills/moonlight-16b-none")
+    assert moonlight.run.state.moment_bytes == 4.0
+    assert moonlight.measured.memory_bytes == pytest.approx(36.618e9)
+    bubble = one(published, "zero_bubble_2401.10241/1f1b-1.5b-m24")
+    assert bubble.model.dropout and not bubble.run.flash_attention
+    assert one(published, "simumax_b200/llama3_405b_l4_tp2_pp1_dp4_mbc4_cef").model.kv_heads == 16
+    assert one(published, "simumax_b200/deepseekv2_tp1_ep8_pp1_dp8_l4_mbc4_cef").model.dense_first == 1
+    assert one(published, "moe_parallel_folding_2504.14960/t1-llama3-8x70b-256-fsdp").built_whole
+
+
 def test_a_prediction_is_the_estimate(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> None:
     case = made(row, hardware)
     profile = profile_of(case)

@@ -13,6 +13,7 @@ import pytest
 
 import mapsearch
 from mapsearch import documents
+from mapsearch.calibration.allocator import Fragmentation
 from mapsearch.calibration.fit import BLOCKS, Fit, observations
 from mapsearch.calibration.generations import EPOCHS
 from mapsearch.calibration.parameters import NAMES, PARAMETERS, applied
@@ -106,7 +107,9 @@ def test_what_is_written_is_read_back(row: dict[str, Any], hardware: dict[str, d
     rows = observations([own_case(row, hardware)])
     vector = np.log(np.linspace(0.5, 2.0, len(NAMES)))
     own = {"device": {"h100": 0.1 * vector}, "epoch": {"2026": -0.2 * vector}}
-    found = read(documents.parse(written(Fit(vector, own), rows, np.zeros(1)), file="written"))
+    memory = Fragmentation(0.1, {"fsdp": 0.05}, 3, ("a",))
+    found = read(documents.parse(written(Fit(vector, own), rows, np.zeros(1), memory), file="written"))
+    assert found.fragmentation.share("fsdp") == pytest.approx(math.expm1(0.15), abs=1e-3)
     assert found.rows == found.sources == 1 and found.counts["device"] == {"h100": 1} and found.bands == {}
     assert np.allclose(found.fit.shared, vector, atol=1e-3)
     assert np.allclose(found.fit.logs(device="h100", epoch="2026"), 0.9 * vector, atol=2e-3)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mapsearch.axes import Dispatcher, Recompute
+from mapsearch.axes import CpKind, Dispatcher, Recompute
 from mapsearch.costs import activations as act
 from mapsearch.inventories.base import load_inventory
 from mapsearch.inventories.model import Model
@@ -73,7 +73,34 @@ def test_logits() -> None:
     assert act.logits_bytes(1, 8, 1, model=DSV3, run=long) / GIB == pytest.approx(11.8, abs=5e-2)
     assert act.logits_bytes(4, 1, 1, model=MOE, run=RUN) / GIB == 0.9375
     fused = run(fused_cross_entropy=True)
-    assert act.logits_bytes(4, 1, 1, model=MOE, run=fused) / GIB == 0.9375 * 4 / 6
+    assert act.logits_bytes(4, 1, 1, model=MOE, run=fused) / GIB == 0.9375 * 2 / 6
+    eager = run(loss_bytes=12.0)
+    assert act.logits_bytes(4, 1, 1, model=MOE, run=eager) / GIB == 0.9375 * 2
+
+
+def test_backward_of_the_head() -> None:
+    """FORMULAS 3.4: the gradient of the logits, 2 bytes, and rows of 2h: 2 + 1/t of the group's tokens, 1 alone."""
+    alone = act.output_backward_bytes(1, 1, 1, model=MOE, run=RUN)
+    assert alone == 2 * 4096 * (MOE.vocab + MOE.hidden)
+    split = act.output_backward_bytes(4, 1, 1, model=MOE, run=RUN)
+    assert split == 2 * 4096 * (MOE.vocab / 4 + 2.25 * MOE.hidden)
+    unsplit = act.output_backward_bytes(4, 1, 1, model=MOE, run=run(sequence_parallel=False))
+    assert unsplit == 2 * 4096 * (MOE.vocab / 4 + MOE.hidden)
+
+
+def test_all_to_all_context_parallelism_keeps_its_output_twice() -> None:
+    """2 n_q d_v per token, with more than one rank and unless the layer is recomputed."""
+    told = {"model": DSV3, "run": RUN}
+    assert act.ulysses_activation_bytes(1, 8, CpKind.ULYSSES, NONE, **told) == 2 * 128 * 128
+    for cp, kind, recompute in ((1, CpKind.ULYSSES, NONE), (8, CpKind.RING, NONE), (8, CpKind.ULYSSES, FULL)):
+        assert act.ulysses_activation_bytes(1, cp, kind, recompute, **told) == 0.0
+
+
+def test_inputs_that_are_saved_gathered() -> None:
+    """The two norm outputs of a layer stay whole on every rank: 4h TP instead of 4h."""
+    plain, gathered = (dense_layer(DSV3, NONE, 8, run(gathered_inputs_kept=kept)) for kept in (False, True))
+    assert gathered - plain == 7 * 4 * 7168
+    assert dense_layer(DSV3, FULL, 8, run(gathered_inputs_kept=True)) == 2 * 7168
 
 
 def test_deepseek_v3_layer() -> None:
@@ -171,12 +198,13 @@ def test_ends_of_the_model() -> None:
 
 
 def test_backward_transients() -> None:
-    """FORMULAS 3.7b: tau (6f + 2h), of each routed row in a MoE layer."""
+    """FORMULAS 3.7b: tau (4F + 2h), without gate 2F + 2h; of a MoE layer 4f + 8h for each routed row and 2h."""
     told = {"model": DSV3, "run": RUN}
-    assert act.dense_backward_transient_bytes(4096, **told) == 4096 * (6 * 18432 + 2 * 7168)
-    assert act.moe_backward_transient_bytes(4096, **told) == 4096 * 8 * (6 * 2048 + 2 * 7168)
-    assert act.dense_backward_transient_bytes(1, model=GPT3, run=RUN) == 4 * 49152 + 2 * 12288
+    assert act.dense_backward_transient_bytes(4096, **told) == 4096 * (4 * 18432 + 2 * 7168)
+    assert act.moe_backward_transient_bytes(4096, **told) == 4096 * (8 * (4 * 2048 + 8 * 7168) + 2 * 7168)
+    assert act.dense_backward_transient_bytes(1, model=GPT3, run=RUN) == 2 * 49152 + 2 * 12288
     assert act.moe_backward_transient_bytes(4096, model=GPT3, run=RUN) == 0
+    assert act.score_backward_transient_bytes(model=GPT3, run=RUN) == 4 * 96 * 4096
 
 
 FLAGS = np.array([sum(flags) for flags in product(*((0, int(flag)) for flag in Recompute))])

@@ -201,10 +201,20 @@ def test_offload_to_nvme_without_its_facts_is_refused(cluster: Fabric, field: st
 
 
 def test_stage_peak_takes_the_worst_moment() -> None:
-    parts = dict.fromkeys(("states", "activations", "recomputed_layer", "scratch", "buffers"), 1.0)
-    assert memory.stage_peak_bytes(**parts, transient=2.0, logits=7.0) == 12.0
-    many = memory.stage_peak_bytes(**parts, transient=np.array([2.0, 9.0]), logits=7.0)
-    assert many.tolist() == [12.0, 14.0]
+    """The loss; the head's backward beside its weight gradient; a layer's backward beside it and what it needs."""
+    parts = dict.fromkeys(("states", "activations", "scratch", "buffers", "recomputed_layer", "head_scratch"), 1.0)
+    assert memory.stage_peak_bytes(**parts, transient=2.0, loss=7.0, head=3.0) == 11.0
+    assert memory.stage_peak_bytes(**parts, transient=2.0, loss=1.0, head=6.0) == 11.0
+    many = memory.stage_peak_bytes(**parts, transient=np.array([2.0, 9.0]), loss=7.0, head=0.0)
+    assert many.tolist() == [11.0, 15.0]
+
+
+def test_what_zero3_keeps_whole() -> None:
+    """The ends of the model in 16 bits; FP32 gradients of everything where they are reduced once per step."""
+    once = run(state=StateRecipe(unsharded_bytes=4.0))
+    assert memory.zero3_root_bytes(10.0, np.array([1, 3]), run=once).tolist() == [0.0, 20.0]
+    assert memory.unsharded_bytes(10.0, np.array([1, 2, 3]), run=once).tolist() == [0.0, 0.0, 40.0]
+    assert memory.output_gradient_scratch_bytes(10.0, run=once) == 20.0
 
 
 def test_every_quantity_is_listed() -> None:

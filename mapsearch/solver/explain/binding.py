@@ -201,6 +201,9 @@ def _collect(
     over = relation.demand(view) - relation.limit(view)
     excess = np.broadcast_to(over / result.step_time_s if _is_share(relation) else over, result.step_time_s.shape)
     hits = result.feasible & (result.step_time_s < reach.slower_s) & (excess > 0.0)
+    if relation.name == "hbm":
+        # Options that fit each on its own may need more together; beyond the reach not all mappings are looked at.
+        hits &= excess <= reach.memory_bytes - reach.limit_bytes
     places = np.argwhere(hits)
     order = np.lexsort((result.step_time_s[hits], excess[hits]))
     fastest = np.inf
