@@ -42,6 +42,7 @@ SCHEDULES = {
     "1f1b-i": Schedule.INTERLEAVED,
     "interleaved": Schedule.INTERLEAVED,
     "zb-1p": Schedule.ZB_H1,
+    "zb-2p": Schedule.ZB_2P,
     "dualpipe": Schedule.DUALPIPE,
     "dualpipev": Schedule.DUALPIPE_V,
 }

@@ -87,7 +87,7 @@ def runs(draw):
         "reserve": 0.0,
         "micro_batch": _some(draw, [1, 2, 4]),
         "vpp": _some(draw, [1, 2, 3]),
-        "schedule": _some(draw, ["1f1b", "interleaved", "zb-h1", "gpipe", "zb-v"]),
+        "schedule": _some(draw, ["1f1b", "interleaved", "zb-h1", "gpipe", "zb-v", "zb-2p"]),
         "recompute": _some(draw, ["none", "full", "core-attention"], 1 + draw(st.integers(0, 1))),
         "zero": _some(draw, [0, 1, 2, 3]),
         "offload": _some(draw, ["none", "optimizer", "optimizer+nvme"]),
