@@ -49,6 +49,7 @@ PRECISIONS: dict[str, ComputePrecision] = {
     "fp8_rowwise": "fp8-tensor",
     "fp8_blockwise": "fp8-block",
     "mxfp8": "mxfp8",
+    "nvfp4": "nvfp4",
 }
 MODULES = {
     "layernorm": Recompute.NORM,

@@ -181,7 +181,7 @@ def _case(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> Case:
     candidates, notes = _mappings(row, model, run)
     fabric, fitting = _fitting(row, hardware, candidates, model, run)
     # MFU and TFLOP/s with recompute counted depend on it; with several candidates the last one says most.
-    peak = fabric.device.peak_flops.get("fp8" if run.fp8 else "bf16", 0.0)
+    peak = fabric.device.peak_flops.get(run.linear_format, 0.0)
     found = measured(row, model, run, int(fitting[-1].recompute), peak)
     if found.step_time_basis == "mfu" and not row["measured"].get("mfu_peak_tflops"):
         notes.append("MFU without a printed peak; taken as a share of the datasheet's")

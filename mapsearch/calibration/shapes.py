@@ -154,6 +154,8 @@ def device_of(name: str, facts: dict[str, Any]) -> Device:
     peaks = {"bf16": half, "fp16": half}
     if facts.get("peak_fp8_dense_tflops"):
         peaks["fp8"] = float(facts["peak_fp8_dense_tflops"]) * 1e12
+    if facts.get("peak_fp4_dense_tflops"):
+        peaks["fp4"] = float(facts["peak_fp4_dense_tflops"]) * 1e12
     host = next((rate for key, rate in HOST_BYTES_PER_S.items() if name.startswith(key)), 64e9)
     return Device(
         OWN_NAME.get(name, name),

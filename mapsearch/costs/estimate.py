@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 
 from mapsearch.axes import SIZES, Schedule
-from mapsearch.costs.compute import half_format
 from mapsearch.costs.flops import executed_flops, training_flops
 from mapsearch.costs.footprint import attention_memory, expert_memory
 from mapsearch.costs.placement import rows_of
@@ -230,7 +229,7 @@ def estimate_point(point: Point) -> Estimate:
 
 def peak_flops(facts: Facts) -> float:
     """Dense peak FLOP/s of one device in the run's precision: what MFU and HFU divide by."""
-    return facts.fabric.device.peak("fp8" if facts.run.fp8 else half_format(facts.run))
+    return facts.fabric.device.peak(facts.run.linear_format)
 
 
 def layers_per_stage(mapping: Mapping, facts: Facts) -> list[int]:

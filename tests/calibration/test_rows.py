@@ -160,7 +160,7 @@ def test_what_a_row_does_not_say_is_enumerated(row: dict[str, Any], hardware: di
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"precision": "nvfp4"}, "not represented", "nvfp4"),
+        ({"precision": "int8"}, "not represented", "int8"),
         ({"workload": "lora"}, "not represented", "LoRA"),
         ({"measured": {}}, "not measured", "neither time nor memory"),
         ({"batch": {"global_batch_seqs": None}}, "incomplete", "global_batch_seqs"),
