@@ -316,6 +316,9 @@ def _cp_kind(row: dict[str, Any]) -> int:
 
 def _micro_batches(row: dict[str, Any], dp: int, run: Run, notes: list[str]) -> list[int]:
     given = row["batch"].get("micro_batch_seqs")
+    if row["mapping"].get("jax_devices"):
+        # Several JAX devices per chip, each with a batch of its own: a chip works on all of them at once.
+        return [max(run.global_batch // (dp * int(row["batch"].get("grad_accum") or 1)), 1)]
     if given:
         # TPU rows with several sequences per device write what one replica of them works on.
         return [min(int(given), max(run.global_batch // dp, 1))] if given >= 1 else [1]

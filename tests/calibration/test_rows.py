@@ -193,6 +193,9 @@ def test_customs_of_frameworks(published: tuple[list[Case], list[Refused]]) -> N
     assert bloom.measured.memory_kind == "device"
     mpt = one(published, "llm_foundry/13b-A100-80GB-8-s8192-mbs5-gbs120-bf16-FULL_SHARD")
     assert (mpt.mappings[0].zero, mpt.mappings[0].micro_batch, mpt.run.state.gradient_reduce_bytes) == (3, 5, 4.0)
+    # 1,536 sequences on 256 chips of two JAX devices: six per chip at once.
+    ironwood = one(published, "tpu_ironwood/llama3.1-405b-256-8192-bf16")
+    assert (ironwood.mappings[0].dp, ironwood.mappings[0].micro_batch) == (256, 6)
     deepseek = one(published, "megatron_lm_moe_recipes/deepseek_v3-mxfp8_256GPU_TP1PP4EP64-GB200")
     assert deepseek.mappings[0].dispatcher == Dispatcher.DEDUPLICATED
     assert deepseek.run.overlap.expert_all_to_all and deepseek.run.state.moment_bytes == 4.0
