@@ -26,7 +26,7 @@ from mapsearch.calibration.conditions import (
 from mapsearch.calibration.measured import Measured, measured
 from mapsearch.calibration.shapes import Unfit, fabric_of, hardware_facts, model_of
 from mapsearch.costs.placement import rows_of
-from mapsearch.costs.stages import layout
+from mapsearch.costs.stages import stages_of
 from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
@@ -226,7 +226,7 @@ def _fitting(
         fitting = []
         for mapping in candidates:
             try:
-                layout(mapping.pp, int(mapping.schedule), model=model, length=run.attended_length)
+                stages_of(mapping.pp, int(mapping.schedule), model=model, run=run)
                 fitting.append(_placed(mapping, fabric))
             except (InputError, ValueError) as found:
                 problem = str(found)
@@ -273,8 +273,6 @@ def _sizes(row: dict[str, Any], model: Model) -> dict[str, int]:
 def _mappings(row: dict[str, Any], model: Model, run: Run) -> tuple[list[Mapping], list[str]]:
     """All mappings that agree with the row, and what had to be assumed. Raises Unfit."""
     told, sizes, notes = row["mapping"], _sizes(row, model), _notes(row)
-    if told.get("vocab_method") not in (None, "baseline"):
-        raise Unfit("not represented", f"vocabulary method {told['vocab_method']}: the loss is on the last stage here")
     written = told.get("pp_schedule")
     if written not in (None, *SCHEDULES):
         raise Unfit("not represented", f"pipeline schedule {written}")

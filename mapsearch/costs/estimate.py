@@ -17,7 +17,7 @@ from mapsearch.costs.flops import executed_flops, training_flops
 from mapsearch.costs.footprint import attention_memory, expert_memory
 from mapsearch.costs.placement import rows_of
 from mapsearch.costs.sides import attention_side, cell_side, expert_side
-from mapsearch.costs.stages import StageKinds, layout
+from mapsearch.costs.stages import StageKinds, stages_of
 from mapsearch.costs.step import (
     ALL_CLASSES,
     COMMUNICATION,
@@ -45,8 +45,7 @@ class EveryStage(CellView):
     @cached_property
     def kinds(self) -> list[StageKinds]:
         """One record per stage."""
-        model, length = self.facts.model, self.facts.run.attended_length
-        plan = layout(self.pp, one(self.schedule), model=model, length=length)
+        plan = stages_of(self.pp, one(self.schedule), model=self.facts.model, run=self.facts.run)
         rows = zip(plan.dense, plan.moe, plan.embedding, plan.output, strict=True)
         return [
             StageKinds(*(np.array([float(value)]) for value in (*row, 1.0, stage))) for stage, row in enumerate(rows)
@@ -154,7 +153,7 @@ def point_of(mapping: Mapping, facts: Facts) -> Point:
 def layout_trouble(point: Point) -> str:
     """Why the mapping has no layout of layers on stages and so no estimate; empty when it has one."""
     try:
-        layout(point.cell.pp, one(point.cell.schedule), model=point.facts.model, length=1.0)
+        stages_of(point.cell.pp, one(point.cell.schedule), model=point.facts.model, run=point.facts.run)
     except ValueError as problem:
         return str(problem)
     return ""
@@ -235,7 +234,7 @@ def peak_flops(facts: Facts) -> float:
 def layers_per_stage(mapping: Mapping, facts: Facts) -> list[int]:
     """Layers of each pipeline stage, MTP modules included; for DualPipe, of either direction's pipeline."""
     schedule = Schedule.ONE_F_ONE_B if mapping.schedule == Schedule.DUALPIPE else int(mapping.schedule)
-    plan = layout(mapping.pp, schedule, model=facts.model, length=facts.run.attended_length)
+    plan = stages_of(mapping.pp, schedule, model=facts.model, run=facts.run)
     return [int(count) for count in plan.layers]
 
 

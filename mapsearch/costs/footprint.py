@@ -124,9 +124,12 @@ def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
     dense_transient = activations.dense_backward_transient_bytes(tokens, **told)
     moe_transient = activations.moe_backward_transient_bytes(tokens, **told)
     layers = _largest_layers(view)
+    # A split head holds its part of the logits, but the hidden states of all tokens.
+    split = run.splits_vocabulary
     result["activations"] = [
-        resident(cell, i) * (kept[i] + cell.kinds[i].embedding * tokens * start) + cell.kinds[i].output * tokens * ends
-        for i in kinds
+        resident(cell, i) * (kept[i] + k.embedding * tokens * start)
+        + (present(k.output) if split else k.output) * tokens * ends
+        for i, k in enumerate(cell.kinds)
     ]
     # One layer's activations come back to life while its backward runs; a MoE layer where the stage has one.
     back = [f - k for f, k in zip(_layer_bytes(view, np.int64(0)), _layer_bytes(view, cell.recompute), strict=True)]
@@ -137,7 +140,7 @@ def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
         maximum(
             dense_transient * present(k.dense),
             moe_transient * present(k.moe),
-            present(k.output) * logits,
+            (k.output if split else present(k.output)) * logits,
         )
         for k in cell.kinds
     ]

@@ -18,6 +18,9 @@ from mapsearch.axes import Schedule
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Num, Quantity, maximum, quantity
 
+LATE_MICROBATCHES = {"split-1": 2.0, "split-2": 1.0}
+"""What two barriers, or one, between the last layer and its backward add in flight (arXiv 2411.05288, Figure 10)."""
+
 
 def _by_schedule(schedule: Num, values: dict[Schedule, Num]) -> Num:
     codes = np.asarray(schedule)
@@ -31,7 +34,7 @@ def in_flight(pp: Num, vpp: Num, schedule: Num, microbatches: Num, stage: Num, *
     GPipe m; 1F1B p-r; interleaved [2(p-r-1) + (v-1)p + 1]/v, one chunk more when expert all-to-alls are overlapped,
     and as 1F1B for v = 1; ZB-H1 and ZB-V p; ZB-2P 2p, the limit that its schedule is made for; DualPipe p+1;
     DualPipeV [2p+1]/2, since its 2p chunks stand on p devices. Never more than the m microbatches there are.
-    `stage` is r, from 0.
+    `stage` is r, from 0. A vocabulary that is split over the stages keeps two more in flight (algorithm 1), or one.
 
     Axes: pp, vpp, schedule, microbatches, stage. Unit: microbatches. Source: FORMULAS 3.5.
     Ignores: interleaving groups other than p; that late ZB-H1 stages hold some microbatches for W only.
@@ -52,7 +55,8 @@ def in_flight(pp: Num, vpp: Num, schedule: Num, microbatches: Num, stage: Num, *
             Schedule.DUALPIPE_V: np.where(p > 1, p + 0.5, 1.0),
         },
     )
-    return np.minimum(held, microbatches)
+    late = np.where(p > 1, LATE_MICROBATCHES.get(run.vocabulary, 0.0), 0.0)
+    return np.minimum(held + late, microbatches)
 
 
 @quantity(unit="copies", source="FORMULAS 3.5")

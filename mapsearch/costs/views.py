@@ -72,8 +72,7 @@ class CellView:
     def kinds(self) -> list[StageKinds]:
         """Distinct stages, a record per kind whose fields broadcast with `schedule`; missing kinds count 0."""
         schedules = np.unique(np.asarray(self.schedule))
-        length = self.facts.run.attended_length
-        tables = {int(s): stage_kinds(self.pp, int(s), model=self.facts.model, length=length) for s in schedules}
+        tables = {int(s): stage_kinds(self.pp, int(s), model=self.facts.model, run=self.facts.run) for s in schedules}
         first = next(iter(tables.values()))
         if all(_same(first, table) for table in tables.values()):
             return [_row(first, row) for row in range(len(first.count))]

@@ -36,6 +36,7 @@ CpKindWord = Annotated[int, *_coded(axes.CP_KIND)]
 DispatcherWord = Annotated[int, *_coded(axes.DISPATCHER)]
 OffloadWords = Annotated[int, *_coded(axes.OFFLOAD)]
 
+Vocabulary = Literal["last", "redistributed", "split-1", "split-2"]
 ComputePrecision = Literal["bf16", "fp16", "fp8-tensor", "fp8-block", "mxfp8", "nvfp4"]
 
 
@@ -156,6 +157,9 @@ class Run(Inventory):
     """Router probability applied before the second expert GEMM, so its output need not be kept."""
     fused_cross_entropy: bool = False
     """Loss computed in place: 2 bytes per logit fewer copies."""
+    vocabulary: Vocabulary = "last"
+    """Where embedding and output head live on a pipeline: on its first and last stage, with or without layers moved
+    away from them, or split over all stages (FORMULAS 3.5)."""
     reserve: float = Field(default=0.15, ge=0.0, lt=1.0)
     """Share of usable HBM kept for allocator fragmentation; charged once."""
     exposed_limit: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -220,6 +224,11 @@ class Run(Inventory):
     def linear_format(self) -> str:
         """The format of linear layers: a key of a device's peaks, and what MFU is counted against."""
         return "fp4" if self.fp4 else "fp8" if self.fp8 else self.half_format
+
+    @property
+    def splits_vocabulary(self) -> bool:
+        """True when every pipeline stage holds a part of the vocabulary."""
+        return self.vocabulary.startswith("split")
 
     def narrow_share(self, layers: int) -> float:
         """Share of `layers` whose linear layers run in FP8 or NVFP4; 0 in 16 bits."""

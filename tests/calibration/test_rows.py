@@ -165,6 +165,7 @@ def test_what_a_row_does_not_say_is_enumerated(row: dict[str, Any], hardware: di
         ({"measured": {}}, "not measured", "neither time nor memory"),
         ({"batch": {"global_batch_seqs": None}}, "incomplete", "global_batch_seqs"),
         ({"mapping": {"tp": 3, "pp": 1, "dp": 5}}, "incomplete", "does not divide"),
+        ({"mapping": {"tp": 2, "pp": 8, "dp": 1, "vocab_method": "interlaced"}}, "not represented", "interlaced"),
         ({"mapping": {"tp": 2, "pp": 8, "dp": 1, "pp_schedule": "chimera"}}, "not represented", "chimera"),
     ],
 )

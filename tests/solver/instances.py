@@ -88,6 +88,7 @@ def runs(draw):
         "framework": draw(st.sampled_from(["megatron", "none", "none"])),
         "reserve": 0.0,
         "precision": draw(st.sampled_from(["bf16", "bf16", "mxfp8", "nvfp4"])),
+        "vocabulary": draw(st.sampled_from(["last", "last", "redistributed", "split-1", "split-2"])),
         "half_precision_layers": draw(st.sampled_from([0, 0, 1])),
         "micro_batch": _some(draw, [1, 2, 4]),
         "vpp": _some(draw, [1, 2, 3]),
