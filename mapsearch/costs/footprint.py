@@ -27,7 +27,9 @@ def dense_parameters(view: AttentionView) -> list[Num]:
     moe = parameters.moe_layer_parameters(view.tp, model=model) if model.moe else 0.0 * view.tp
     embedding = parameters.embedding_parameters(view.tp, model=model)
     output = parameters.output_parameters(view.tp, model=model)
-    output = output + parameters.tied_copy_parameters(view.tp, view.cell.pp, model=model)
+    # A split tied table is on every stage once, as on a single one.
+    stages = 1 if view.facts.run.splits_vocabulary else view.cell.pp
+    output = output - parameters.tied_copy_parameters(view.tp, stages, model=model)
     if model.mtp_layers:
         output = output + model.mtp_layers * parameters.mtp_parameters(view.tp, model=model)
     return [k.dense * dense + k.moe * moe + k.embedding * embedding + k.output * output for k in kinds]

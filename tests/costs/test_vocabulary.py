@@ -31,8 +31,8 @@ def facts(vocabulary, **changes):
     return Facts(e1_model(**{**SHAPE, **changes}), run(**told), EIGHT, profile())
 
 
-def parameters_by_stage(given):
-    point = point_of(Mapping(pp=8), given)
+def parameters_by_stage(given, pp=8):
+    point = point_of(Mapping(pp=pp, dp=8 // pp, edp=8 // pp), given)
     cell = EveryStage(**{name: getattr(point.cell, name) for name in CellView.__dataclass_fields__})
     view = type(point.attention)(cell, *(getattr(point.attention, n) for n in ("tp", "cp", "tp_row", "cp_row")),
                                  point.attention.dp_row, point.attention.cp_kind)  # fmt: skip
@@ -62,6 +62,12 @@ def test_nothing_is_lost_by_splitting():
     assert sum(whole) == pytest.approx(sum(split))
     assert max(split) == pytest.approx(min(split))
     assert max(whole) > 1.5 * max(split)
+
+
+@pytest.mark.parametrize(("vocabulary", "pp", "tables"), [("last", 8, 2), ("split-2", 8, 1), ("last", 1, 1)])
+def test_a_tied_table_is_held_once_where_both_ends_meet(vocabulary, pp, tables):
+    tied, untied = (parameters_by_stage(facts(vocabulary, tied_embeddings=tie), pp) for tie in (True, False))
+    assert sum(untied) - sum(tied) == pytest.approx((2 - tables) * 262144 * 3072)
 
 
 def test_steps_of_all_four():
