@@ -23,6 +23,7 @@ from mapsearch.calibration.predict import (
     with_profile,
 )
 from mapsearch.calibration.rows import Case, Refused, case_of, load_cases, read_rows
+from mapsearch.costs import parameters
 from mapsearch.costs.estimate import estimate
 from mapsearch.costs.placement import rows_of
 from mapsearch.costs.views import Facts
@@ -183,6 +184,9 @@ def test_hybrid_models_are_refused(row: dict[str, Any], hardware: dict[str, dict
     assert isinstance(found, Refused) and found.kind == "not represented"
 
 
+NEMOTRON = "nemo_perf_summary/24.09-H100-nemotron-8b-64-gbs256"
+
+
 def test_customs_of_frameworks(published: tuple[list[Case], list[Refused]]) -> None:
     bridge = one(
         published, "megatron_bridge_perf/26.08-pretrain-gpt-oss-120b-GB300-64-fp8_mx-gbs1280-mbs4-tp1pp1cp1vp1ep16"
@@ -194,6 +198,12 @@ def test_customs_of_frameworks(published: tuple[list[Case], list[Refused]]) -> N
     assert bloom.measured.memory_kind == "device"
     mpt = one(published, "llm_foundry/13b-A100-80GB-8-s8192-mbs5-gbs120-bf16-FULL_SHARD")
     assert (mpt.mappings[0].zero, mpt.mappings[0].micro_batch, mpt.run.state.gradient_reduce_bytes) == (3, 5, 4.0)
+    # Rows that name a model without its shape: as many parameters as the names say.
+    for name, size in (("kempnerforge/cfg-29b_32gpu_tp4_pp2", 28.7e9), (NEMOTRON, 8.5e9)):
+        model = one(published, name).model
+        ends = parameters.embedding_parameters(1, model=model) + parameters.output_parameters(1, model=model)
+        layers = model.layers * parameters.dense_layer_parameters(1, model=model)
+        assert float(layers + ends) == pytest.approx(size, rel=0.02)
     # 1,536 sequences on 256 chips of two JAX devices: six per chip at once.
     ironwood = one(published, "tpu_ironwood/llama3.1-405b-256-8192-bf16")
     assert (ironwood.mappings[0].dp, ironwood.mappings[0].micro_batch) == (256, 6)
