@@ -41,6 +41,7 @@ class Schedule(enum.IntEnum):
     ZB_V = 4
     DUALPIPE = 5
     DUALPIPE_V = 6
+    ZB_2P = 7
 
 
 class Recompute(enum.IntEnum):
@@ -149,6 +150,7 @@ SCHEDULE = Words(
         "zb-v": Schedule.ZB_V,
         "dualpipe": Schedule.DUALPIPE,
         "dualpipe-v": Schedule.DUALPIPE_V,
+        "zb-2p": Schedule.ZB_2P,
     },
 )
 RECOMPUTE = Words(

@@ -12,7 +12,7 @@ from mapsearch.axes import Dispatcher, Recompute
 from mapsearch.calibration.shapes import Unfit
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.recipes import RECIPES
-from mapsearch.inventories.run import ComputePrecision, Overlap, Routing, Run, StateRecipe
+from mapsearch.inventories.run import ComputePrecision, Overlap, Routing, Run, StateRecipe, Vocabulary
 
 Family = Literal["megatron", "megatron-deepspeed", "fsdp", "maxtext", "internevo", "mindspeed", "other"]
 FAMILIES: dict[str, Family] = {
@@ -49,6 +49,13 @@ PRECISIONS: dict[str, ComputePrecision] = {
     "fp8_rowwise": "fp8-tensor",
     "fp8_blockwise": "fp8-block",
     "mxfp8": "mxfp8",
+    "nvfp4": "nvfp4",
+}
+VOCABULARY: dict[str, Vocabulary] = {
+    "baseline": "last",
+    "redis": "redistributed",
+    "vocab-1": "split-1",
+    "vocab-2": "split-2",
 }
 MODULES = {
     "layernorm": Recompute.NORM,
@@ -111,6 +118,9 @@ def run_of(row: dict[str, Any], model: Model) -> Run:
     batch = row["batch"].get("global_batch_seqs")
     if not batch:
         raise Unfit("incomplete", "the row does not give batch.global_batch_seqs")
+    vocabulary = str(row["mapping"].get("vocab_method") or "baseline")
+    if vocabulary not in VOCABULARY:
+        raise Unfit("not represented", f"vocabulary method {vocabulary}: its exchanges stand in the pipeline's way")
     features, family = features_of(row), family_of(row)
     framework: dict[str, Literal["megatron", "torchtitan", "deepspeed", "none"]] = {
         "megatron": "megatron",
@@ -135,6 +145,7 @@ def run_of(row: dict[str, Any], model: Model) -> Run:
         graphs=_graphs(row, features),
         shard_replicas=_shard_replicas(row),
         data_parallel_unit=_data_parallel_unit(row),
+        vocabulary=VOCABULARY[vocabulary],
         micro_batch=[1],
     )
 

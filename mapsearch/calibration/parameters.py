@@ -50,6 +50,7 @@ PARAMETERS: tuple[Parameter, ...] = (
         meaning="attention cores against plain products",
     ),
     Parameter("fp8", ("fp8_share",), spread=0.2, meaning="FP8 products against their own peak"),
+    Parameter("fp4", ("fp4_share",), spread=0.3, own_spread=0.15, meaning="FP4 products against their own peak"),
     Parameter("rows", ("gemm.half_rows",), most=1e5, spread=0.7, meaning="tokens at half rate"),
     Parameter("columns", ("gemm.half_columns",), most=1e5, spread=0.7, meaning="width at half rate"),
     Parameter(

@@ -28,7 +28,7 @@ from mapsearch.calibration.conditions import (
 from mapsearch.calibration.measured import Measured, measured
 from mapsearch.calibration.shapes import Unfit, fabric_of, hardware_facts, model_of
 from mapsearch.costs.placement import rows_of
-from mapsearch.costs.stages import layout
+from mapsearch.costs.stages import stages_of
 from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
@@ -44,6 +44,7 @@ SCHEDULES = {
     "1f1b-i": Schedule.INTERLEAVED,
     "interleaved": Schedule.INTERLEAVED,
     "zb-1p": Schedule.ZB_H1,
+    "zb-2p": Schedule.ZB_2P,
     "dualpipe": Schedule.DUALPIPE,
     "dualpipev": Schedule.DUALPIPE_V,
 }
@@ -184,7 +185,7 @@ def _case(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> Case:
     candidates, notes = _mappings(row, model, run)
     fabric, fitting = _fitting(row, hardware, candidates, model, run)
     # MFU and TFLOP/s with recompute counted depend on it; with several candidates the last one says most.
-    peak = fabric.device.peak_flops.get("fp8" if run.fp8 else "bf16", 0.0)
+    peak = fabric.device.peak_flops.get(run.linear_format, 0.0)
     found = measured(row, model, run, int(fitting[-1].recompute), peak)
     if found.step_time_basis == "mfu" and not row["measured"].get("mfu_peak_tflops"):
         notes.append("MFU without a printed peak; taken as a share of the datasheet's")
@@ -240,7 +241,7 @@ def _fitting(
         fitting = []
         for mapping in candidates:
             try:
-                layout(mapping.pp, int(mapping.schedule), model=model, length=run.attended_length)
+                stages_of(mapping.pp, int(mapping.schedule), model=model, run=run)
                 fitting.append(_placed(mapping, fabric))
             except (InputError, ValueError) as found:
                 problem = str(found)
@@ -289,8 +290,6 @@ def _sizes(row: dict[str, Any], model: Model) -> dict[str, int]:
 def _mappings(row: dict[str, Any], model: Model, run: Run) -> tuple[list[Mapping], list[str]]:
     """All mappings that agree with the row, and what had to be assumed. Raises Unfit."""
     told, sizes, notes = row["mapping"], _sizes(row, model), _notes(row)
-    if told.get("vocab_method") not in (None, "baseline"):
-        raise Unfit("not represented", f"vocabulary method {told['vocab_method']}: the loss is on the last stage here")
     written = told.get("pp_schedule")
     if written not in (None, *SCHEDULES):
         raise Unfit("not represented", f"pipeline schedule {written}")
@@ -333,6 +332,9 @@ def _cp_kind(row: dict[str, Any]) -> int:
 def _micro_batches(row: dict[str, Any], sizes: dict[str, int], run: Run, notes: list[str]) -> list[int]:
     dp, pp = sizes["dp"], sizes["pp"]
     given = row["batch"].get("micro_batch_seqs")
+    if row["mapping"].get("jax_devices"):
+        # Several JAX devices per chip, each with a batch of its own: a chip works on all of them at once.
+        return [max(run.global_batch // (dp * int(row["batch"].get("grad_accum") or 1)), 1)]
     if given:
         # TPU rows with several sequences per device write what one replica of them works on.
         return [min(int(given), max(run.global_batch // dp, 1))] if given >= 1 else [1]

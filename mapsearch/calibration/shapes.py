@@ -23,6 +23,27 @@ NO_IN_NETWORK_REDUCTION = ("A100", "A800", "Ascend", "TPU", "MI", "Gaudi", "Trai
 """NVSwitch reduces from the third generation (Hopper) on."""
 OWN_NAME = {"A100-80GB": "A100-SXM4-80GB", "A100-40GB": "A100-SXM4-40GB", "H100-96GB-HBM2e": "H100", "A800": "A100"}
 """Devices of rows under the name that a built-in profile has. A800 is an A100, H800 an H100, with a slower NVLink."""
+NAMED: dict[str, dict[str, Any]] = {
+    "nemotron3-8b": {  # NVIDIA NeMo, nemo/collections/llm/gpt/model/nemotron.py, Nemotron3Config8B and its tokenizer
+        "layers": 32,
+        "hidden": 4096,
+        "ffn": 16384,
+        "heads": 32,
+        "vocab": 256000,
+        "gated_mlp": False,
+        "normalization": "LayerNorm",
+    },
+    "llama-29b": {  # KempnerForge, configs/train/29b_32gpu_tp4_pp2.toml; FFN 1.3 * 8/3 hidden, in steps of 256
+        "layers": 56,
+        "hidden": 6144,
+        "ffn": 21504,
+        "heads": 48,
+        "kv_heads": 8,
+        "vocab": 128256,
+        "gated_mlp": True,
+    },
+}
+"""Public shapes of models that rows name without their shape."""
 LAYER_NORM = ("gpt", "bloom", "mpt", "mcore-test")
 
 
@@ -42,6 +63,7 @@ def _needed(record: dict[str, Any], key: str, where: str) -> Any:
 
 def model_of(shape: dict[str, Any]) -> Model:
     """The model of a row. Raises Unfit."""
+    shape = NAMED.get(str(shape.get("name")), {}) | {key: value for key, value in shape.items() if value is not None}
     arch = str(shape.get("arch"))
     if arch.startswith("hybrid"):
         raise Unfit("not represented", f"{arch}: layers other than attention and FFN have no cost functions")
@@ -167,6 +189,8 @@ def device_of(name: str, facts: dict[str, Any]) -> Device:
     peaks = {"bf16": half, "fp16": half}
     if facts.get("peak_fp8_dense_tflops"):
         peaks["fp8"] = float(facts["peak_fp8_dense_tflops"]) * 1e12
+    if facts.get("peak_fp4_dense_tflops"):
+        peaks["fp4"] = float(facts["peak_fp4_dense_tflops"]) * 1e12
     host = next((rate for key, rate in HOST_BYTES_PER_S.items() if name.startswith(key)), 64e9)
     return Device(
         OWN_NAME.get(name, name),

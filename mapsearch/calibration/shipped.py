@@ -209,7 +209,8 @@ def read(document: dict[str, Any]) -> Shipped:
     """A fit from its document."""
 
     def logs(factors: dict[str, float]) -> Floats:
-        return np.array([math.log(float(factors[name])) for name in NAMES])
+        # A fit that was made before a parameter existed leaves its fields as they are.
+        return np.array([math.log(float(factors.get(name, 1.0))) for name in NAMES])
 
     own = {block: {name: logs(v) for name, v in vectors.items()} for block, vectors in document["own"].items()}
     bands = {name: Band(name, **values) for name, values in document["bands"].items()}

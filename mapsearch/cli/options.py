@@ -114,7 +114,7 @@ def input_options(function: F) -> F:
         click.option(
             "--global-batch", type=click.IntRange(1, 2**40), metavar="SEQUENCES", help="Override the run's batch."
         ),
-        click.option("--precision", metavar="FORMAT", help="bf16, fp16, fp8-tensor, fp8-block or mxfp8."),
+        click.option("--precision", metavar="FORMAT", help="bf16, fp16, fp8-tensor, fp8-block, mxfp8 or nvfp4."),
         click.option("--framework", metavar="NAME", help="Legality rules: megatron, torchtitan, deepspeed or none."),
     )(function)
 

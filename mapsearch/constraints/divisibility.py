@@ -88,6 +88,17 @@ bidirectional_batch = rule(
     source="F3.5",
 )
 
+zero_bubble_batch = rule(
+    "zero_bubble_batch",
+    "cell",
+    lambda c: (np.asarray(c.schedule) == Schedule.ZB_2P) & (c.pp > 1) & (c.microbatches < 2 * c.pp),
+    "ZB-2P fills its bubble from two microbatches per stage on",
+    lambda c: f"{first(c.microbatches):,g} microbatches meet PP {c.pp}",
+    absent=lambda c: "" if whole(c.schedule) == Schedule.ZB_2P else f"the schedule is {word('schedule', c.schedule)}",
+    levers=("global batch", "pp", "schedule"),
+    source="F3.5",
+)
+
 heads_divide = divides(
     "heads_divide",
     "attention",
@@ -232,6 +243,7 @@ RELATIONS: tuple[Relation, ...] = (
     layers_fill_stages,
     schedule_takes_vpp,
     bidirectional_batch,
+    zero_bubble_batch,
     heads_divide,
     kv_heads_divide,
     ffn_divides,

@@ -26,13 +26,21 @@ from mapsearch.quantity import Num, Quantity, quantity
 
 HALF = 2.0
 """Bytes per element of a 16-bit tensor."""
-_FP8_BYTES = {"fp8-tensor": 1.0, "fp8-block": 1.0 + 4.0 / 128.0, "mxfp8": 1.0 + 1.0 / 32.0}
-"""Bytes per element with scales: none per element, FP32 per 1x128, E8M0 per 1x32 (FORMULAS 2.3)."""
+_NARROW_BYTES = {
+    "fp8-tensor": 1.0,
+    "fp8-block": 1.0 + 4.0 / 128.0,
+    "mxfp8": 1.0 + 1.0 / 32.0,
+    "nvfp4": 0.5 + 1.0 / 16.0,
+}
+"""Bytes per element with scales: none per element, FP32 per 1x128, E8M0 per 1x32, E4M3 per 1x16 (FORMULAS 2.3)."""
 
 
-def saved_input_bytes(run: Run) -> float:
-    """Bytes per element of a GEMM input kept for backward: 2, or 1 plus its scale in FP8 (FORMULAS 2.3, 3.3)."""
-    return _FP8_BYTES.get(run.precision, HALF)
+def saved_input_bytes(model: Model, run: Run) -> float:
+    """Bytes per element of a GEMM input kept for backward, mean over the layers: 2 in 16 bits, 1 in FP8, 1/2 in NVFP4,
+    and its scales (FORMULAS 2.3, 3.3).
+    """
+    narrow = run.narrow_share(model.layers)
+    return narrow * _NARROW_BYTES.get(run.precision, HALF) + (1.0 - narrow) * HALF
 
 
 def _dropped(recompute: Num, flags: int) -> Num:
@@ -78,11 +86,11 @@ def attention_activation_bytes(tp: Num, recompute: Num, *, model: Model, run: Ru
     Ignores: attention without a flash kernel (`score_matrix_activation_bytes` says what it would add); tensors that
     an all-gather or Ulysses context parallel holds in passing; a query-key norm's reciprocal deviations.
     """
-    saved, kv_heads = saved_input_bytes(run), np.maximum(model.kv_heads, np.asarray(tp))
+    saved, kv_heads = saved_input_bytes(model, run), np.maximum(model.kv_heads, np.asarray(tp))
     normed = saved * model.hidden * _kept(recompute, Recompute.NORM) * _gathered(tp, run)
     outside = HALF * model.hidden + (_post_norms(model) + _mask(model)) * _kept(recompute, 0)
     if model.mla is not None:
-        inside = _mla_rows(tp, recompute, model.mla, model.heads, run)
+        inside = _mla_rows(tp, recompute, model.mla, model, run)
     else:
         inside = HALF * (model.heads + 2.0 * kv_heads) * model.head_dim
         if model.qk_norm:
@@ -92,10 +100,10 @@ def attention_activation_bytes(tp: Num, recompute: Num, *, model: Model, run: Ru
     return outside * _spread(tp, run) + (normed + inside) * _kept(recompute, 0)
 
 
-def _mla_rows(tp: Num, recompute: Num, mla: Mla, heads: int, run: Run) -> Num:
-    compressed = HALF * (mla.q_rank + mla.kv_rank) + saved_input_bytes(run) * mla.q_rank
-    gathered = saved_input_bytes(run) * mla.kv_rank * np.asarray(tp)
-    expanded = HALF * heads * (2.0 * (mla.nope_dim + mla.rope_dim) + mla.value_dim)
+def _mla_rows(tp: Num, recompute: Num, mla: Mla, model: Model, run: Run) -> Num:
+    compressed = HALF * (mla.q_rank + mla.kv_rank) + saved_input_bytes(model, run) * mla.q_rank
+    gathered = saved_input_bytes(model, run) * mla.kv_rank * np.asarray(tp)
+    expanded = HALF * model.heads * (2.0 * (mla.nope_dim + mla.rope_dim) + mla.value_dim)
     return compressed * _spread(tp, run) + gathered + expanded * _kept(recompute, Recompute.MLA_UP)
 
 
@@ -129,14 +137,14 @@ def ulysses_activation_bytes(tp: Num, cp: Num, cp_kind: Num, recompute: Num, *, 
 def _ffn_rows(width: float, recompute: Num, flags: int, model: Model, run: Run) -> Num:
     """fc1 output and activation output of one FFN; `flags` say what drops the activation output."""
     first = HALF * width * (model.ffn_matrices - 1)
-    return first + saved_input_bytes(run) * width * _kept(recompute, flags)
+    return first + saved_input_bytes(model, run) * width * _kept(recompute, flags)
 
 
 def _ffn_entrance(tp: Num, recompute: Num, whole: int, model: Model, run: Run) -> Num:
     """Residual and norm output of the FFN half; a module recomputed whole keeps its input in 16 bits."""
     if model.norms_per_layer < 2:
         return _mask(model) * _kept(recompute, 0) * _spread(tp, run)
-    normed = np.where(_dropped(recompute, whole), HALF, saved_input_bytes(run)) * model.hidden
+    normed = np.where(_dropped(recompute, whole), HALF, saved_input_bytes(model, run)) * model.hidden
     rows = (HALF * model.hidden + _post_norms(model) + _mask(model)) * _spread(tp, run)
     return (rows + normed * _kept(recompute, Recompute.NORM) * _gathered(tp, run)) * _kept(recompute, 0)
 
@@ -190,7 +198,7 @@ def routed_activation_bytes(
     if model.moe is None:
         return np.zeros(np.broadcast(tokens, etp, ep, recompute, dispatcher).shape)
     rows = np.asarray(tokens) * model.moe.top_k * routed_amplification(tokens, ep, dispatcher, model=model, run=run)
-    per_row = saved_input_bytes(run) * model.hidden * np.asarray(etp)
+    per_row = saved_input_bytes(model, run) * model.hidden * np.asarray(etp)
     per_row = per_row + _ffn_rows(model.moe.expert_ffn, recompute, Recompute.ACTIVATION, model, run)
     if not run.memory_efficient_permutation:
         per_row = per_row + HALF * model.hidden
@@ -227,7 +235,7 @@ def mtp_activation_bytes(tp: Num, *, model: Model, run: Run) -> Num:
     Axes: tp. Unit: bytes per token. Source: shape of a module in FORMULAS 3.1, rows of 3.3.
     """
     norms_and_head = 4.0 * HALF * model.hidden
-    one = (norms_and_head + 2.0 * saved_input_bytes(run) * model.hidden) * _spread(tp, run)
+    one = (norms_and_head + 2.0 * saved_input_bytes(model, run) * model.hidden) * _spread(tp, run)
     return one if model.mtp_layers else np.zeros_like(one)
 
 

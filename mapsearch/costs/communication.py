@@ -39,16 +39,21 @@ def _size(row: Num) -> Floats:
 def _tp_s(
     tp_row: Num, tokens: Num, model: Model, run: Run, fabric: Fabric, profile: Profile, gathers: float, scatters: float
 ) -> Floats:
-    """`gathers` all-gathers and `scatters` reduce-scatters of X, or one all-reduce without sequence parallelism."""
+    """`gathers` all-gathers of what a GEMM takes and `scatters` transfers of X in 16 bits.
+
+    One all-reduce without sequence parallelism.
+    """
     full = volumes.hidden_bytes(tokens, _size(tp_row), model=model)
     if not run.sequence_parallel:
         return collectives.all_reduce_s(full, tp_row, fabric=fabric, profile=profile)
-    whole = collectives.all_gather_s(full, tp_row, fabric=fabric, profile=profile)
-    result = (gathers // 1.0 + scatters // 1.0) * whole
-    for part in (gathers % 1.0, scatters % 1.0):
-        if part:
-            result = result + collectives.all_gather_s(part * full, tp_row, fabric=fabric, profile=profile)
-    return result
+    gathered = full * volumes.gathered_element_share(model=model, run=run)
+    result: Num = 0.0
+    for count, sent in ((gathers, gathered), (scatters, full)):
+        for times, part in ((count // 1.0, 1.0), (1.0, count % 1.0)):
+            if times and part:
+                seconds = collectives.all_gather_s(part * sent, tp_row, fabric=fabric, profile=profile)
+                result = result + times * seconds
+    return np.asarray(result)
 
 
 @quantity(unit="s", source="F4.2")
@@ -58,9 +63,11 @@ def tp_attention_forward_s(
     """Tensor parallel of one attention block, forward: AG + RS of X (MLA: AG of its compressed part only).
 
     Without sequence parallelism one all-reduce. Axes: tp_row, tokens. Unit: s. Source: F4.2.
-    Ignores: FP8 gathers.
     """
-    return _tp_s(tp_row, tokens, model, run, fabric, profile, volumes.gathered_share(model), 1.0)
+    if model.mla is None:
+        return _tp_s(tp_row, tokens, model, run, fabric, profile, 1.0, 1.0)
+    # A norm stands between MLA's gathered compressed tensors and the product that quantises: they travel in 16 bits.
+    return _tp_s(tp_row, tokens, model, run, fabric, profile, 0.0, 1.0 + volumes.gathered_share(model))
 
 
 @quantity(unit="s", source="F4.2")

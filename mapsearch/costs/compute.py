@@ -1,8 +1,9 @@
 """Seconds of compute of one layer, one microbatch, FORWARD, on one rank (FORMULAS 3.2), and of the optimizer.
 
-Contents: saturated, gemm_s, quantise_s, memory_pass_s, attention_linear_s, attention_core_s,
-attention_core_backward_s, dense_ffn_s, shared_expert_s, router_s, routed_experts_s, attention_elementwise_s,
-dense_elementwise_s, routed_elementwise_s, output_s, embedding_s, mtp_projection_s, optimizer_s, QUANTITIES.
+Contents: saturated, gemm_s, linear_peak, mean_linear_peak, quantise_s, memory_pass_s, attention_linear_s,
+attention_core_s, attention_core_backward_s, dense_ffn_s, shared_expert_s, router_s, routed_experts_s,
+attention_elementwise_s, dense_elementwise_s, routed_elementwise_s, output_s, embedding_s, mtp_projection_s,
+optimizer_s, QUANTITIES.
 
 The backward pass of a linear layer is an input gradient and a weight gradient, each as long as forward; elementwise
 kernels run twice as long: the caller adds both. Kernel launches are in the elementwise functions, half a layer each.
@@ -29,8 +30,8 @@ BACKWARD_FLOPS = 2.5
 """FlashAttention executes five matrix products backward and two forward (F3.2)."""
 LOSS_BYTES = {False: 14.0, True: 4.0}
 """Per logit: read BF16, write FP32, read it and write its gradient; fused: read and write BF16 in place (F3.4)."""
-ALIGNMENT = {"fp8-tensor": 16.0, "fp8-block": 16.0, "mxfp8": 32.0}
-"""Rows of an expert's GEMM are padded to a multiple of this (F2.3)."""
+ALIGNMENT = {"fp8-tensor": 16.0, "fp8-block": 16.0, "mxfp8": 32.0, "nvfp4": 128.0}
+"""Rows of an expert's GEMM are padded to a multiple of this (F2.3; Megatron-Core fp8_utils and fp4_utils)."""
 
 
 _floats = np.floats
@@ -59,35 +60,46 @@ def memory_pass_s(moved_bytes: Num, *, fabric: Fabric, profile: Profile) -> Floa
     return _floats(moved_bytes) / (fabric.device.hbm_bytes_per_s * profile.memory_bandwidth)
 
 
-def half_format(run: Run) -> str:
-    """The 16-bit format of what never runs in FP8: attention core, router, output head."""
-    return "fp16" if run.precision == "fp16" else "bf16"
-
-
 def linear_peak(run: Run, fabric: Fabric, profile: Profile) -> Num:
-    """FLOP/s that a linear layer's efficiency is a share of: FP8 products keep `fp8_share` of it."""
-    if run.fp8:
-        return fabric.device.peak("fp8") * profile.fp8_share
-    return fabric.device.peak(half_format(run))
+    """FLOP/s that a quantised layer's efficiency is a share of: FP8 and FP4 products keep `fp8_share`, `fp4_share`."""
+    share = profile.fp4_share if run.fp4 else profile.fp8_share if run.fp8 else 1.0
+    return fabric.device.peak(run.linear_format) * share
 
 
-def quantise_s(elements: Num, *, run: Run, fabric: Fabric, profile: Profile) -> Floats:
-    """HBM passes that bring a GEMM's 16-bit inputs to FP8; 0 when it does not run in FP8. Unit: s. Source: F2.3."""
-    passes = profile.fp8_quantise_passes if run.fp8 else 0.0
-    return memory_pass_s(passes * ELEMENT_BYTES * _floats(elements), fabric=fabric, profile=profile)
+def mean_linear_peak(model: Model, run: Run, fabric: Fabric, profile: Profile) -> Num:
+    """The same over all layers: the time of a product is the mean over those that stay in 16 bits and the others.
+
+    Unit: FLOP/s. Source: F2.3. Ignores: that the layers in 16 bits stand at the ends of the pipeline.
+    """
+    narrow = run.narrow_share(model.layers)
+    peak = linear_peak(run, fabric, profile)
+    if narrow in (0.0, 1.0):
+        return peak if narrow else fabric.device.peak(run.half_format)
+    return 1.0 / (narrow / peak + (1.0 - narrow) / fabric.device.peak(run.half_format))
 
 
-def _linear_s(rows: Num, inputs: Num, outputs: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def quantise_s(elements: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+    """HBM passes that bring a GEMM's 16-bit inputs to FP8 or NVFP4, mean over the layers; 0 where none runs in them.
+
+    Unit: s. Source: F2.3.
+    """
+    passes = profile.fp4_quantise_passes if run.fp4 else profile.fp8_quantise_passes
+    moved = passes * run.narrow_share(model.layers) * ELEMENT_BYTES * _floats(elements)
+    return memory_pass_s(moved, fabric=fabric, profile=profile)
+
+
+def _linear_s(rows: Num, inputs: Num, outputs: Num, model: Model, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     """One linear layer in the run's precision, quantisation included."""
-    product = gemm_s(rows, inputs, outputs, peak_flops=linear_peak(run, fabric, profile), curve=profile.gemm)
-    return product + quantise_s(_floats(rows) * inputs, run=run, fabric=fabric, profile=profile)
+    peak = mean_linear_peak(model, run, fabric, profile)
+    product = gemm_s(rows, inputs, outputs, peak_flops=peak, curve=profile.gemm)
+    return product + quantise_s(_floats(rows) * inputs, model=model, run=run, fabric=fabric, profile=profile)
 
 
 def _ffn_s(tp: Num, tokens: Num, width: float, model: Model, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     """Both products of an FFN whose width is split over TP, on the tokens of the whole TP group."""
     rows, local = _floats(tokens) * tp, width / _floats(tp)
-    first = _linear_s(rows, model.hidden, (model.ffn_matrices - 1) * local, run, fabric, profile)
-    return first + _linear_s(rows, local, model.hidden, run, fabric, profile)
+    first = _linear_s(rows, model.hidden, (model.ffn_matrices - 1) * local, model, run, fabric, profile)
+    return first + _linear_s(rows, local, model.hidden, model, run, fabric, profile)
 
 
 def _launch_s(profile: Profile) -> float:
@@ -112,7 +124,7 @@ def attention_linear_s(tp: Num, tokens: Num, *, model: Model, run: Run, fabric: 
     """
     rows, split = _floats(tokens) * tp, _floats(tp)
     heads = model.heads / split
-    facts = (run, fabric, profile)
+    facts = (model, run, fabric, profile)
     out = _linear_s(rows, heads * model.v_dim, model.hidden, *facts)
     if model.mla is None:
         kv_heads = np.maximum(model.kv_heads / split, 1.0)
@@ -140,7 +152,7 @@ def attention_core_work(tp: Num, cp: Num, micro_batch: Num, *, model: Model, run
 
 
 def _core_s(work: Floats, cp: Num, curve: Saturation, model: Model, run: Run, fabric: Fabric) -> Floats:
-    peak = fabric.device.peak(half_format(run))
+    peak = fabric.device.peak(run.half_format)
     return work / (peak * saturated(curve, run.sequence_length / _floats(cp), model.qk_dim))
 
 
@@ -247,12 +259,12 @@ def shared_expert_s(tp: Num, tokens: Num, *, model: Model, run: Run, fabric: Fab
 
 @quantity(unit="s", source="F3.2, F2.3")
 def router_s(tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile) -> Floats:
-    """Router product of one MoE layer, forward, never in FP8. Axes: tokens. Unit: s. Source: F3.2.
+    """Router product of one MoE layer, forward, never quantised. Axes: tokens. Unit: s. Source: F3.2.
 
     Ignores: that some frameworks run it in FP32; it is 0.25 % of the work.
     """
     experts = routing.routed(model).experts
-    peak = fabric.device.peak(half_format(run))
+    peak = fabric.device.peak(run.half_format)
     return gemm_s(tokens, model.hidden, float(experts), peak_flops=peak, curve=profile.gemm)
 
 
@@ -263,23 +275,23 @@ def routed_experts_s(
     """Grouped GEMM of the local experts of one MoE layer, forward, on the busiest rank.
 
     E/EP experts with routed_rows/(E/EP) rows each (skew or capacity padding, F1.4), rounded up to 16 or 32 in FP8
-    (F2.3); the width is split over ETP. Axes: tokens, etp, ep, dispatcher. Unit: s. Source: F3.2.
+    and 128 in NVFP4 (F2.3); the width is split over ETP. Axes: tokens, etp, ep, dispatcher. Unit: s. Source: F3.2.
     Ignores: uneven experts on one rank; the grouped kernel balances them.
     """
     moe = routing.routed(model)
     local_experts = moe.experts / _floats(ep)
     rows = routing.routed_rows(tokens, etp, ep, dispatcher, model=model, run=run)
     each = rows / local_experts
-    if run.fp8:
+    if run.narrow_share(model.layers):
         block = ALIGNMENT[run.precision]
         each = np.ceil(each / block) * block
     width = moe.expert_ffn / _floats(etp)
-    peak = linear_peak(run, fabric, profile)
+    peak = mean_linear_peak(model, run, fabric, profile)
     first = gemm_s(each, model.hidden, (model.ffn_matrices - 1) * width, peak_flops=peak, curve=profile.grouped_gemm)
     second = gemm_s(each, width, model.hidden, peak_flops=peak, curve=profile.grouped_gemm)
     # Fused kernels quantise the second product's input on the way out of the first.
     inputs = local_experts * each * (model.hidden + (0.0 if run.fused_experts else width))
-    return local_experts * (first + second) + quantise_s(inputs, run=run, fabric=fabric, profile=profile)
+    return local_experts * (first + second) + quantise_s(inputs, model=model, run=run, fabric=fabric, profile=profile)
 
 
 def _half_layer_s(tokens: Num, moved_elements: Num, model: Model, fabric: Fabric, profile: Profile) -> Floats:
@@ -332,7 +344,7 @@ def output_s(tp: Num, cp: Num, micro_batch: Num, *, model: Model, run: Run, fabr
     """
     rows = _floats(micro_batch) * run.sequence_length / cp
     vocab = padded_vocab(tp, model) / _floats(tp)
-    peak = fabric.device.peak(half_format(run))
+    peak = fabric.device.peak(run.half_format)
     product = gemm_s(rows, model.hidden, vocab, peak_flops=peak, curve=profile.gemm)
     moved = rows * vocab * LOSS_BYTES[run.fused_cross_entropy]
     return product + memory_pass_s(moved, fabric=fabric, profile=profile)
@@ -354,7 +366,7 @@ def embedding_s(
 def mtp_projection_s(tp: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     """The 2h x h projection in front of one MTP module's layer, forward. Axes: tp, tokens. Unit: s. Source: F3.1."""
     rows = _floats(tokens) * tp
-    return _linear_s(rows, 2.0 * model.hidden, model.hidden / _floats(tp), run, fabric, profile)
+    return _linear_s(rows, 2.0 * model.hidden, model.hidden / _floats(tp), model, run, fabric, profile)
 
 
 @quantity(unit="s", source="F3.6")

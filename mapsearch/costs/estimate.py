@@ -17,7 +17,6 @@ import numpy as np
 
 from mapsearch.arrays import PLAIN, remembered
 from mapsearch.axes import SIZES, Schedule
-from mapsearch.costs.compute import half_format
 from mapsearch.costs.flops import executed_flops, training_flops
 from mapsearch.costs.footprint import (
     attention_host,
@@ -29,7 +28,7 @@ from mapsearch.costs.footprint import (
 )
 from mapsearch.costs.placement import rows_of
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
-from mapsearch.costs.stages import StageKinds, layout
+from mapsearch.costs.stages import StageKinds, stages_of
 from mapsearch.costs.step import (
     ALL_CLASSES,
     COMMUNICATION,
@@ -55,12 +54,12 @@ class EveryStage(CellView):
     @cached_property
     def kinds(self) -> list[StageKinds]:
         """One record; plain numbers when there is one stage."""
-        return [_stages(self.facts.model, self.pp, one(self.schedule), self.facts.run.attended_length)]
+        return [_stages(self.facts.model, self.facts.run, self.pp, one(self.schedule))]
 
 
-@remembered()
-def _stages(model: Model, pp: int, schedule: int, length: float) -> StageKinds:
-    plan = layout(pp, schedule, model=model, length=length)
+@remembered(2)
+def _stages(model: Model, run: Run, pp: int, schedule: int) -> StageKinds:
+    plan = stages_of(pp, schedule, model=model, run=run)
     columns = (plan.dense, plan.moe, plan.embedding, plan.output, (1,) * pp, tuple(range(pp)))
     if pp == 1:
         return StageKinds(*(float(column[0]) for column in columns))
@@ -235,7 +234,7 @@ def point_of(mapping: Mapping, facts: Facts) -> Point:
 def layout_trouble(point: Point) -> str:
     """Why the mapping has no layout of layers on stages and so no estimate; empty when it has one."""
     try:
-        layout(point.cell.pp, one(point.cell.schedule), model=point.facts.model, length=1.0)
+        stages_of(point.cell.pp, one(point.cell.schedule), model=point.facts.model, run=point.facts.run)
     except ValueError as problem:
         return str(problem)
     return ""
@@ -318,13 +317,13 @@ def _step_flops(model: Model, run: Run, recompute: int | None) -> float:
 
 def peak_flops(facts: Facts) -> float:
     """Dense peak FLOP/s of one device in the run's precision: what MFU and HFU divide by."""
-    return facts.fabric.device.peak("fp8" if facts.run.fp8 else half_format(facts.run))
+    return facts.fabric.device.peak(facts.run.linear_format)
 
 
 def layers_per_stage(mapping: Mapping, facts: Facts) -> list[int]:
     """Layers of each pipeline stage, MTP modules included; for DualPipe, of either direction's pipeline."""
     schedule = Schedule.ONE_F_ONE_B if mapping.schedule == Schedule.DUALPIPE else int(mapping.schedule)
-    plan = layout(mapping.pp, schedule, model=facts.model, length=facts.run.attended_length)
+    plan = stages_of(mapping.pp, schedule, model=facts.model, run=facts.run)
     return [int(count) for count in plan.layers]
 
 

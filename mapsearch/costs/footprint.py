@@ -28,7 +28,9 @@ def dense_parameters(view: AttentionView) -> list[Num]:
     moe = parameters.moe_layer_parameters(view.tp, model=model) if model.moe else 0.0 * view.tp
     embedding = parameters.embedding_parameters(view.tp, model=model)
     output = parameters.output_parameters(view.tp, model=model)
-    output = output + parameters.tied_copy_parameters(view.tp, view.cell.pp, model=model)
+    # A split tied table is on every stage once, as on a single one.
+    stages = 1 if view.facts.run.splits_vocabulary else view.cell.pp
+    output = output - parameters.tied_copy_parameters(view.tp, stages, model=model)
     if model.mtp_layers:
         output = output + model.mtp_layers * parameters.mtp_parameters(view.tp, model=model)
     return [k.dense * dense + k.moe * moe + k.embedding * embedding + k.output * output for k in kinds]
@@ -132,9 +134,12 @@ def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
         activations.mtp_activation_bytes(view.tp, **told)
     )
     start = activations.embedding_activation_bytes(view.tp, **told)
+    # A split head holds its part of the logits, but the hidden states of all tokens.
+    split = run.splits_vocabulary
     result["activations"] = [
-        resident(cell, i) * (kept[i] + cell.kinds[i].embedding * tokens * start) + cell.kinds[i].output * tokens * ends
-        for i in kinds
+        resident(cell, i) * (kept[i] + k.embedding * tokens * start)
+        + (present(k.output) if split else k.output) * tokens * ends
+        for i, k in enumerate(cell.kinds)
     ]
     result["recomputed_layer"] = _recomputed(view)
     live = [memory.zero3_live_bytes(layer, cell.zero, run=run) for layer in _largest_layers(view)]
@@ -176,9 +181,14 @@ def _worst_moment(view: AttentionView, during: list[Num]) -> list[Num]:
     result = []
     for kind, layer in zip(cell.kinds, during, strict=True):
         backward = maximum(dense * present(kind.dense), moe * present(kind.moe), scores)
-        last = present(kind.output)
+        last = _share(kind.output, view)
         result.append(maximum(last * loss - layer, last * scratch + maximum(last * head - layer, backward)))
     return result
+
+
+def _share(end: Num, view: AttentionView) -> Num:
+    """How much of embedding or output head a stage holds: all of it where it lives, or its part where it is split."""
+    return end if view.facts.run.splits_vocabulary else present(end)
 
 
 def _head(view: AttentionView) -> Num:
@@ -192,7 +202,7 @@ def _gathered(view: AttentionView, local: list[Num]) -> list[Num]:
     cell, run, head = view.cell, view.facts.run, _head(view)
     result = []
     for kind, mine in zip(cell.kinds, local, strict=True):
-        ends = (present(kind.embedding) + present(kind.output)) * head
+        ends = (_share(kind.embedding, view) + _share(kind.output, view)) * head
         root = memory.zero3_root_bytes(ends, cell.zero, run=run)
         result.append(root + memory.unsharded_bytes(mine, cell.zero, run=run))
     return result

@@ -29,7 +29,9 @@ def _divided(parameters: Num, shards: Num, divided: Num) -> Num:
 
 
 def _weight_bytes_each(run: Run) -> float:
-    """Bytes of one weight on the device, with its cached FP8 copies."""
+    """Bytes of one weight on the device, with its cached FP8 or NVFP4 copies."""
+    if run.fp4:
+        return run.state.weight_bytes + run.state.fp4_weight_copies
     if not run.fp8:
         return run.state.weight_bytes
     if run.state.fp8_primary_weights:
@@ -41,10 +43,10 @@ def _weight_bytes_each(run: Run) -> float:
 def weight_bytes(parameters: Num, shards: Num, zero: Num, *, run: Run) -> Num:
     """Weights: the recipe's bytes per parameter, divided over the shards by ZeRO-3.
 
-    FP8 compute adds its row and column copies; with FP8 primary weights these are all there is.
+    FP8 and NVFP4 compute add their row and column copies; with FP8 primary weights these are all there is.
 
     Axes: parameters (local), shards, zero. Unit: bytes. Source: FORMULAS 3.6, 2.3.
-    Ignores: that embeddings, norms and routers stay in 16 bits under FP8.
+    Ignores: that embeddings, norms, routers and the layers kept in 16 bits have no copies.
     """
     return _divided(parameters, shards, np.asarray(zero) >= 3) * _weight_bytes_each(run)
 
@@ -138,7 +140,7 @@ def dispatcher_buffer_bytes(tokens: Num, etp: Num, ep: Num, dispatcher: Num, *, 
     """
     if model.moe is None:
         return np.zeros(np.broadcast(tokens, etp, ep, dispatcher).shape)
-    element = model.hidden * max(saved_input_bytes(run), run.routing.combine_bytes)
+    element = model.hidden * max(saved_input_bytes(model, run), run.routing.combine_bytes)
     rows = np.asarray(tokens) * model.moe.top_k * routed_amplification(tokens, ep, dispatcher, model=model, run=run)
     group, code = np.asarray(ep) * np.asarray(etp), np.asarray(dispatcher)
     gathered = np.asarray(tokens) * group

@@ -17,6 +17,9 @@ from mapsearch.axes import Schedule
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Num, Quantity, maximum, quantity
 
+LATE_MICROBATCHES = {"split-1": 2.0, "split-2": 1.0}
+"""What two barriers, or one, between the last layer and its backward add in flight (arXiv 2411.05288, Figure 10)."""
+
 
 def _by_schedule(schedule: Num, values: dict[Schedule, Num]) -> Num:
     codes = np.asarray(schedule)
@@ -30,8 +33,9 @@ def in_flight(pp: Num, vpp: Num, schedule: Num, microbatches: Num, stage: Num, *
     """Microbatches whose activations a stage holds at its peak, in units of one microbatch through the whole stage.
 
     GPipe m; 1F1B p-r; interleaved [2(p-r-1) + (v-1)p + 1]/v, one chunk more when expert all-to-alls are overlapped,
-    and as 1F1B for v = 1; ZB-H1 and ZB-V p; DualPipe p+1; DualPipeV [2p+1]/2, since its 2p chunks stand on p
-    devices. Never more than the m microbatches there are. `stage` is r, from 0.
+    and as 1F1B for v = 1; ZB-H1 and ZB-V p; ZB-2P 2p, the limit that its schedule is made for; DualPipe p+1;
+    DualPipeV [2p+1]/2, since its 2p chunks stand on p devices. Never more than the m microbatches there are.
+    `stage` is r, from 0. A vocabulary that is split over the stages keeps two more in flight (algorithm 1), or one.
 
     Axes: pp, vpp, schedule, microbatches, stage. Unit: microbatches. Source: FORMULAS 3.5.
     Ignores: interleaving groups other than p; that late ZB-H1 stages hold some microbatches for W only.
@@ -47,11 +51,13 @@ def in_flight(pp: Num, vpp: Num, schedule: Num, microbatches: Num, stage: Num, *
             Schedule.INTERLEAVED: np.where(v > 1, (2.0 * (left - 1) + (v - 1) * p + extra) / v, plain),
             Schedule.ZB_H1: 1.0 * p,
             Schedule.ZB_V: 1.0 * p,
+            Schedule.ZB_2P: np.where(p > 1, 2.0 * p, 1.0),
             Schedule.DUALPIPE: np.where(p > 1, p + 1.0, 1.0),
             Schedule.DUALPIPE_V: np.where(p > 1, p + 0.5, 1.0),
         },
     )
-    return np.minimum(held, microbatches)
+    late = np.where(p > 1, LATE_MICROBATCHES.get(run.vocabulary, 0.0), 0.0)
+    return np.minimum(held + late, microbatches)
 
 
 @quantity(unit="copies", source="FORMULAS 3.5")
@@ -94,11 +100,11 @@ def steady_correction(schedule: Num, vpp: Num) -> Num:
 def ramp_scale(schedule: Num, pp: Num, vpp: Num) -> Num:
     """kappa: share of the weighted stage times, summed over the stages, that fills and drains the pipeline.
 
-    GPipe and 1F1B 1; interleaved 1/v; ZB-H1 (p-1)/p; ZB-V 0; DualPipe (p/2-1)/p; DualPipeV (p-1)/(2p), as each of
-    its 2p stages takes half of a device's time.
+    GPipe and 1F1B 1; interleaved 1/v; ZB-H1 (p-1)/p; ZB-V and ZB-2P 0; DualPipe (p/2-1)/p; DualPipeV (p-1)/(2p), as
+    each of its 2p stages takes half of a device's time.
 
     Axes: schedule, pp, vpp. Unit: share. Source: FORMULAS 3.5.
-    Ignores: the bubble of ZB-V when forward, input-gradient and weight-gradient times differ.
+    Ignores: the bubble of ZB-V and ZB-2P when forward, input-gradient and weight-gradient times differ.
     """
     p = np.asarray(pp, dtype=float)
     one = np.ones(np.broadcast_shapes(np.shape(p), np.shape(vpp)))
@@ -134,7 +140,7 @@ def ramp_weights(schedule: Num) -> RampWeights:
     """
     codes = np.asarray(schedule)
     dual = (codes == Schedule.DUALPIPE) | (codes == Schedule.DUALPIPE_V)
-    fills = dual | (codes == Schedule.ZB_H1) | (codes == Schedule.ZB_V)
+    fills = dual | np.isin(codes, (Schedule.ZB_H1, Schedule.ZB_V, Schedule.ZB_2P))
     return RampWeights(np.ones(np.shape(codes)), np.where(dual, 2.0, 1.0), np.where(fills, -1.0, 1.0))
 
 

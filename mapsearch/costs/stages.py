@@ -1,6 +1,6 @@
 """Which layers stand on which pipeline stage: the layout, and its distinct kinds of stage.
 
-Contents: Layout, layout, StageKinds, stage_kinds.
+Contents: Layout, layout, stages_of, StageKinds, stage_kinds.
 
 Where the layers divide evenly over the pipeline's chunks, every chunk gets as many, as frameworks do unless told
 otherwise. Where embedding and loss make up for what is missing (126 layers on 8 stages), each counts as one layer.
@@ -19,6 +19,7 @@ from mapsearch.arrays import remembered
 from mapsearch.axes import Schedule
 from mapsearch.costs import flops, parameters
 from mapsearch.inventories.model import Model
+from mapsearch.inventories.run import Run, Vocabulary
 from mapsearch.quantity import Floats, Num
 
 TWO_CHUNK_SCHEDULES = (Schedule.ZB_V, Schedule.DUALPIPE_V)
@@ -31,10 +32,10 @@ class Layout:
 
     dense: tuple[int, ...]
     moe: tuple[int, ...]
-    embedding: tuple[int, ...]
-    """1 where the input embedding lives."""
-    output: tuple[int, ...]
-    """1 where the output head, the loss and the MTP modules live."""
+    embedding: tuple[float, ...]
+    """1 where the input embedding lives; its share on every stage when it is split."""
+    output: tuple[float, ...]
+    """1 where the output head, the loss and the MTP modules live; their share on every stage when they are split."""
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -112,46 +113,58 @@ def _evened(prefix: Floats, tail: float, parts: int, bound: float) -> tuple[int,
     return tuple(cuts[i + 1] - cuts[i] for i in range(parts))
 
 
-def _counts(weights: tuple[float, ...], tail: float, chunks: int, *, folded: bool) -> tuple[int, ...]:
+def _counts(
+    weights: tuple[float, ...], tail: float, chunks: int, *, folded: bool, vocabulary: Vocabulary
+) -> tuple[int, ...]:
     """Layers of each chunk of a pipeline.
 
     With embedding and loss as layers: Megatron-LM's account-for-embedding- and account-for-loss-in-pipeline-split,
     DeepSpeed's partition by `type:transformer|embedding`; Llama 3 (arXiv 2407.21783, section 3.3.2) and BLOOM did so.
     """
     layers = len(weights)
+    if vocabulary == "redistributed" and chunks > 1:
+        last = partition(weights, tail, chunks)[-1]
+        # What the last chunk leaves is spread evenly over the others.
+        return (*partition(weights[: layers - last], 0.0, chunks - 1), last)
     if layers % chunks == 0:
         return (layers // chunks,) * chunks
     each = (layers + 2) // chunks
-    if chunks > 1 and (layers + 2) % chunks == 0 and each > 1 and not folded:
+    counted = chunks > 1 and (layers + 2) % chunks == 0 and each > 1
+    if counted and not folded and not vocabulary.startswith("split"):
         return (each - 1, *(each,) * (chunks - 2), each - 1)
     return partition(weights, tail, chunks)
 
 
-def layout(pp: int, schedule: int, *, model: Model, length: float) -> Layout:
+def layout(pp: int, schedule: int, *, model: Model, length: float, vocabulary: Vocabulary = "last") -> Layout:
     """The layout of one pipeline.
 
     Axes: pp, schedule. Raises ValueError when there are fewer layers than stages.
     V-shaped schedules cut into 2*pp chunks and fold them, so the first device holds embedding and loss; DualPipe
-    runs the pipeline in both directions, so device r holds the layers of stages r and pp-1-r.
+    runs the pipeline in both directions, so device r holds the layers of stages r and pp-1-r. `redistributed` cuts
+    layers that divide evenly by their FLOP too; split vocabularies leave the layers even.
     """
-    return _layout(model, pp, schedule, length)
+    return _layout(model, pp, schedule, length, vocabulary)
 
 
 @remembered()
-def _layout(model: Model, pp: int, schedule: int, length: float) -> Layout:
+def _layout(model: Model, pp: int, schedule: int, length: float, vocabulary: Vocabulary) -> Layout:
     chunks = 2 * pp if schedule in TWO_CHUNK_SCHEDULES else pp
     if model.layers < chunks:
         raise ValueError(f"{model.layers} layers cannot fill {chunks} pipeline chunks")
     weights, mtp_weight, output_weight = layer_weights(model, length)
-    tail = (1 + model.mtp_layers) * output_weight + model.mtp_layers * mtp_weight
-    counts = _counts(weights, tail, chunks, folded=schedule in TWO_CHUNK_SCHEDULES)
+    split = vocabulary.startswith("split")
+    heads = 0.0 if split else (1 + model.mtp_layers) * output_weight
+    tail = heads + model.mtp_layers * mtp_weight
+    counts = _counts(weights, tail, chunks, folded=schedule in TWO_CHUNK_SCHEDULES, vocabulary=vocabulary)
     starts = np.concatenate([[0], np.cumsum(counts)])
     kinds = np.array([kind == "moe" for kind in model.layer_kinds])
     moe = np.array([int(kinds[starts[i] : starts[i + 1]].sum()) for i in range(chunks)])
     dense = np.array(counts) - moe
     (moe if model.layer_kinds[-1] == "moe" else dense)[-1] += model.mtp_layers
-    first, last = np.zeros(chunks, int), np.zeros(chunks, int)
-    first[0], last[-1] = 1, 1
+    first, last = np.zeros(chunks), np.zeros(chunks)
+    first[0], last[-1] = 1.0, 1.0
+    if split:
+        first[:], last[:] = 1.0 / chunks, 1.0 / chunks
     columns = [dense, moe, first, last]
     if schedule in TWO_CHUNK_SCHEDULES:
         columns = [column[:pp] + column[pp:][::-1] for column in columns]
@@ -161,13 +174,18 @@ def _layout(model: Model, pp: int, schedule: int, length: float) -> Layout:
     return Layout(*(tuple(column.tolist()) for column in columns))
 
 
-def stage_kinds(pp: int, schedule: int, *, model: Model, length: float) -> StageKinds:
+def stages_of(pp: int, schedule: int, *, model: Model, run: Run) -> Layout:
+    """The layout of one pipeline of a run. Raises ValueError when there are fewer layers than stages."""
+    return layout(pp, schedule, model=model, length=run.attended_length, vocabulary=run.vocabulary)
+
+
+def stage_kinds(pp: int, schedule: int, *, model: Model, run: Run) -> StageKinds:
     """The distinct stages of a layout: same layers and same ends, told by the first stage that is so.
 
     Axes: pp, schedule. In-flight microbatches never grow along the pipeline (F3.5), so the first stage of a
     kind has the kind's largest memory; times do not depend on the position.
     """
-    plan = layout(pp, schedule, model=model, length=length)
+    plan = stages_of(pp, schedule, model=model, run=run)
     rows = list(zip(plan.dense, plan.moe, plan.embedding, plan.output, strict=True))
     distinct = list(dict.fromkeys(rows))
     table = np.array(distinct, dtype=float)

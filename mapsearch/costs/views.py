@@ -75,11 +75,11 @@ class CellView:
     @cached_property
     def kinds(self) -> list[StageKinds]:
         """Distinct stages, a record per kind whose fields broadcast with `schedule`; missing kinds count 0."""
-        length = self.facts.run.attended_length
+        model, run = self.facts.model, self.facts.run
         if type(self.schedule) is int:
-            return kinds_of(self.facts.model, self.pp, self.schedule, length)
+            return kinds_of(model, run, self.pp, self.schedule)
         schedules = np.unique(np.asarray(self.schedule))
-        tables = {int(s): stage_kinds(self.pp, int(s), model=self.facts.model, length=length) for s in schedules}
+        tables = {int(s): stage_kinds(self.pp, int(s), model=model, run=run) for s in schedules}
         first = next(iter(tables.values()))
         if all(_same(first, table) for table in tables.values()):
             return [_row(first, row) for row in range(len(first.count))]
@@ -87,10 +87,10 @@ class CellView:
         return [_kind(tables, np.asarray(self.schedule), row) for row in range(rows)]
 
 
-@remembered()
-def kinds_of(model: Model, pp: int, schedule: int, length: float) -> list[StageKinds]:
+@remembered(2)
+def kinds_of(model: Model, run: Run, pp: int, schedule: int) -> list[StageKinds]:
     """The kinds of stage of one layout, as plain numbers."""
-    table = stage_kinds(pp, schedule, model=model, length=length)
+    table = stage_kinds(pp, schedule, model=model, run=run)
     return [_row(table, row) for row in range(len(table.count))]
 
 

@@ -1,7 +1,8 @@
 """Bytes of every class of communication, per layer and microbatch unless said otherwise (FORMULAS 1.4, 4.2).
 
-Contents: hidden_bytes, gathered_share, local_kv_heads, kv_block_bytes, ulysses_bytes, dispatch_element_bytes,
-transfer_skew, ep_payload_bytes, deduplicated_loads_bytes, padded_parameters, gathered_weight_bytes.
+Contents: hidden_bytes, gathered_element_share, gathered_share, local_kv_heads, kv_block_bytes, ulysses_bytes,
+dispatch_element_bytes, transfer_skew, ep_payload_bytes, deduplicated_loads_bytes, padded_parameters,
+gathered_weight_bytes.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from mapsearch import arrays as np
 from mapsearch.axes import Dispatcher
 from mapsearch.costs import routing
+from mapsearch.costs.activations import saved_input_bytes
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Floats, Num
 
 ACTIVATION_BYTES = 2.0
-"""Activations and their gradients travel in BF16 (F4.2); FP8 dispatch is the exception."""
+"""Activations and their gradients travel in BF16 (F4.2), but for FP8 dispatch and what TP gathers for a GEMM."""
 SCALE_SHARE = {"fp8-tensor": 0.0, "fp8-block": 4.0 / 128.0, "mxfp8": 1.0 / 32.0}
 """Bytes of scales per FP8 byte: one FP32 per 128, or one E8M0 per 32 (F2.3)."""
 
@@ -25,6 +27,14 @@ _floats = np.floats
 def hidden_bytes(tokens: Num, tp: Num, *, model: Model) -> Floats:
     """X: the hidden states of a whole tensor-parallel group, tokens * TP * h * 2. Unit: bytes. Source: F4.2."""
     return np.asarray(_floats(tokens) * tp * model.hidden * ACTIVATION_BYTES)
+
+
+def gathered_element_share(*, model: Model, run: Run) -> float:
+    """Bytes of what tensor parallel gathers for a GEMM, over 16 bits: it is quantised first (F2.3, F4.2).
+
+    Unit: share. Source: TransformerEngine, `gather_along_first_dim` (pytorch/distributed.py) for FP8, MXFP8, NVFP4.
+    """
+    return saved_input_bytes(model, run) / ACTIVATION_BYTES
 
 
 def gathered_share(model: Model) -> float:

@@ -58,6 +58,8 @@ class Profile(Inventory):
     attention_backward: Saturation
     fp8_share: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of `gemm` and `grouped_gemm` efficiency that FP8 products keep, each against its own peak."""
+    fp4_share: float = Field(default=1.0, gt=0.0, le=1.0)
+    """The same for FP4 products."""
     memory_bandwidth: float = Field(gt=0.0, le=1.0)
     """Share of HBM bandwidth that elementwise kernels reach."""
     routed_passes: float = Field(default=1.0, gt=0.0)
@@ -71,6 +73,8 @@ class Profile(Inventory):
     """Kernels of the MoE half of a layer, forward, dispatch and combine included."""
     fp8_quantise_passes: float = Field(default=0.0, ge=0.0)
     """HBM passes over a GEMM's inputs to quantise them."""
+    fp4_quantise_passes: float = Field(default=0.0, ge=0.0)
+    """The same for NVFP4, largest values and Hadamard transform included."""
     all_reduce: CollectiveEfficiency
     all_gather: CollectiveEfficiency
     """Also reduce-scatter."""

@@ -36,7 +36,8 @@ CpKindWord = Annotated[int, *_coded(axes.CP_KIND)]
 DispatcherWord = Annotated[int, *_coded(axes.DISPATCHER)]
 OffloadWords = Annotated[int, *_coded(axes.OFFLOAD)]
 
-ComputePrecision = Literal["bf16", "fp16", "fp8-tensor", "fp8-block", "mxfp8"]
+Vocabulary = Literal["last", "redistributed", "split-1", "split-2"]
+ComputePrecision = Literal["bf16", "fp16", "fp8-tensor", "fp8-block", "mxfp8", "nvfp4"]
 
 
 class StateRecipe(Inventory):
@@ -56,6 +57,8 @@ class StateRecipe(Inventory):
     unsharded_bytes: float = Field(default=0.0, ge=0)
     """Bytes per parameter that stay whole on every rank under ZeRO-3: weights that are gathered once per step, and
     gradients that are reduced once per step."""
+    fp4_weight_copies: float = Field(default=1.125, ge=0)
+    """The same in NVFP4: row and column copy of 4 bits, each with an E4M3 scale per 16 weights."""
     gradient_reduce_bytes: float = Field(default=4.0, gt=0)
     """Bytes per parameter that the gradient reduction sends."""
 
@@ -149,6 +152,9 @@ class Run(Inventory):
     mean_square_length: float | None = Field(default=None, gt=0)
     """sum(L_i^2) / sum(L_i) of packed documents; the sequence length when all are one piece."""
     precision: ComputePrecision = "bf16"
+    """Of linear layers; the attention core, routers and the output head stay in 16 bits."""
+    half_precision_layers: int = Field(default=0, ge=0)
+    """Layers whose linear layers stay in 16 bits as well, under FP8 or NVFP4 (Megatron `first_last_layers_bf16`)."""
     state: StateRecipe = StateRecipe()
     routing: Routing = Routing()
     overlap: Overlap = Overlap()
@@ -167,6 +173,9 @@ class Run(Inventory):
     """Copies of the sharded states (HSDP, Megatron's optimizer instances): ZeRO divides over 1/k of a group."""
     data_parallel_unit: Literal["stage", "layer", "tensor"] = "stage"
     """What one data-parallel call carries, and with it how often its latency is paid. FSDP: a layer."""
+    vocabulary: Vocabulary = "last"
+    """Where embedding and output head live on a pipeline: on its first and last stage, with or without layers moved
+    away from them, or split over all stages (FORMULAS 3.5)."""
     reserve: float = Field(default=0.15, ge=0.0, lt=1.0)
     """Share of usable HBM kept for allocator fragmentation; charged once."""
     exposed_limit: float = Field(default=1.0, gt=0.0, le=1.0)
@@ -220,3 +229,27 @@ class Run(Inventory):
     def fp8(self) -> bool:
         """True when GEMMs run in an FP8 format."""
         return "fp8" in self.precision
+
+    @property
+    def fp4(self) -> bool:
+        """True when GEMMs run in NVFP4."""
+        return self.precision == "nvfp4"
+
+    @property
+    def half_format(self) -> str:
+        """The 16-bit format of what is never quantised: attention core, router, output head."""
+        return "fp16" if self.precision == "fp16" else "bf16"
+
+    @property
+    def linear_format(self) -> str:
+        """The format of linear layers: a key of a device's peaks, and what MFU is counted against."""
+        return "fp4" if self.fp4 else "fp8" if self.fp8 else self.half_format
+
+    @property
+    def splits_vocabulary(self) -> bool:
+        """True when every pipeline stage holds a part of the vocabulary."""
+        return self.vocabulary.startswith("split")
+
+    def narrow_share(self, layers: int) -> float:
+        """Share of `layers` whose linear layers run in FP8 or NVFP4; 0 in 16 bits."""
+        return max(0.0, 1.0 - self.half_precision_layers / layers) if self.fp8 or self.fp4 else 0.0

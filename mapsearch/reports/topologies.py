@@ -45,7 +45,7 @@ def topology_lines(fabric: Fabric, *, width: int) -> list[Text]:
     title = "Levels, outermost first; bandwidth per device and direction"
     lines += section(title, _tree(fabric, width), width=width)
     lines += section("Device", _device(fabric, width), width=width)
-    return lines + section("All devices together", _totals(fabric), width=width)
+    return lines + section("All devices together", _totals(fabric, width), width=width)
 
 
 def _source(sources: dict[str, str], *fields: str) -> str:
@@ -118,10 +118,10 @@ def _device(fabric: Fabric, width: int) -> list[Text]:
     ]
 
 
-def _totals(fabric: Fabric) -> list[Text]:
+def _totals(fabric: Fabric, width: int) -> list[Text]:
     count, device = fabric.devices, fabric.device
     peaks = ", ".join(f"{name} {_flops(count * peak)}" for name, peak in device.peak_flops.items())
-    lines = [Text(f"  {human.amount(count * device.hbm_bytes)} of memory; {peaks}")]
+    lines = flowed(f"{human.amount(count * device.hbm_bytes)} of memory; {peaks}", indent=2, width=width)
     if fabric.levels and count > 1:
         outer = fabric.levels[-1]
         lines.append(Text(f"  {rate(count * outer.bytes_per_s)} across the outermost level, {outer.name}, one way"))

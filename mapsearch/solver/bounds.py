@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs import flops
-from mapsearch.costs.compute import half_format
 from mapsearch.costs.step import ALL_CLASSES, StageSum, step_time_s
 from mapsearch.costs.views import Facts
 from mapsearch.quantity import Floats, Num
@@ -44,8 +43,8 @@ def compute_floor_s(facts: Facts) -> float:
     device = facts.fabric.device
     core = flops.attention_core_flops(model=model, length=run.attended_length)
     linear = flops.forward_flops_per_token(model=model, length=run.attended_length) - core
-    half = device.peak(half_format(run))
-    full = max(half, device.peak("fp8")) if run.fp8 else half
+    half = device.peak(run.half_format)
+    full = max(half, device.peak(run.linear_format))
     gemm = full * max(profile.gemm.peak, profile.grouped_gemm.peak)
     attention = half * max(profile.attention_forward.peak, profile.attention_backward.peak)
     forward_s = run.tokens_per_step * (linear / gemm + core / attention) / facts.fabric.devices

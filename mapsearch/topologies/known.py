@@ -31,6 +31,7 @@ class Part:
     scale_out: float
     bf16: float
     fp8: float = 0.0
+    fp4: float = 0.0
 
 
 PARTS = (
@@ -40,9 +41,9 @@ PARTS = (
     Part(r"H20\b", hbm=4000, scale_up=450, scale_out=50, bf16=148, fp8=296),
     Part(r"GH200|H100", hbm=3350, scale_up=450, scale_out=50, bf16=989.4, fp8=1978.9),  # NVIDIA H100, DGX H100
     Part(r"H200", hbm=4800, scale_up=450, scale_out=50, bf16=989.4, fp8=1978.9),
-    Part(r"GB300|B300", hbm=8000, scale_up=900, scale_out=100, bf16=2500, fp8=5000),
-    Part(r"GB200", hbm=8000, scale_up=900, scale_out=50, bf16=2450, fp8=4900),
-    Part(r"B200", hbm=8000, scale_up=900, scale_out=50, bf16=2250, fp8=4500),
+    Part(r"GB300|B300", hbm=8000, scale_up=900, scale_out=100, bf16=2500, fp8=5000, fp4=15000),
+    Part(r"GB200", hbm=8000, scale_up=900, scale_out=50, bf16=2450, fp8=4900, fp4=9800),
+    Part(r"B200", hbm=8000, scale_up=900, scale_out=50, bf16=2250, fp8=4500, fp4=9000),
     Part(r"MI300X", hbm=5300, scale_up=448, scale_out=50, bf16=1307.4, fp8=2614.9),
     Part(r"TPU.?v5p", hbm=2765, scale_up=600, scale_out=6.25, bf16=459, fp8=459),
 )
@@ -70,7 +71,8 @@ def _device(topology: Topology) -> Iterator[str]:
     if part is None:
         return
     yield from _judge("device.hbm_bandwidth", device.hbm_bandwidth, part.hbm * 1e9, device.name)
-    for number_format, nominal in (("bf16", part.bf16), ("fp16", part.bf16), ("fp8", part.fp8)):
+    peaks = (("bf16", part.bf16), ("fp16", part.bf16), ("fp8", part.fp8), ("fp4", part.fp4))
+    for number_format, nominal in peaks:
         if nominal and number_format in device.peak:
             yield from _sparse(number_format, device.peak[number_format], nominal * 1e12, device.name)
 

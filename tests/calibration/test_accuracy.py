@@ -36,7 +36,7 @@ def test_a_folder_of_rows_is_scored(tmp_path: Path, row: dict[str, Any], capsys:
         mapping = row["mapping"] | {"tp": tp, "pp": 1, "vpp": None, "dp": 16 // tp}
         rows.append(row | {"id": f"own_rows/{number}", "mapping": mapping, "measured": {"iteration_s": 4.0 + number}})
     rows.append(row | {"id": "own_rows/c", "quality": "C"})
-    rows.append(row | {"id": "own_rows/fp4", "precision": "nvfp4"})
+    rows.append(row | {"id": "own_rows/int8", "precision": "int8"})
     (tmp_path / "own_rows.yaml").write_text(yaml.safe_dump(json.loads(json.dumps(rows))), encoding="utf-8")
     accuracy.main(["--rows", str(tmp_path), "--json", "--processes", "1"])
     found = json.loads(capsys.readouterr().out)

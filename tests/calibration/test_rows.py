@@ -23,6 +23,7 @@ from mapsearch.calibration.predict import (
     with_profile,
 )
 from mapsearch.calibration.rows import Case, Refused, case_of, load_cases, read_rows
+from mapsearch.costs import parameters
 from mapsearch.costs.estimate import estimate
 from mapsearch.costs.placement import rows_of
 from mapsearch.costs.views import Facts
@@ -160,12 +161,13 @@ def test_what_a_row_does_not_say_is_enumerated(row: dict[str, Any], hardware: di
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"precision": "nvfp4"}, "not represented", "nvfp4"),
+        ({"precision": "int8"}, "not represented", "int8"),
         ({"workload": "lora"}, "not represented", "LoRA"),
         ({"measured": {}}, "not measured", "neither time nor memory"),
         ({"batch": {"global_batch_seqs": None}}, "incomplete", "global_batch_seqs"),
         ({"mapping": {"tp": 3, "pp": 1, "dp": 5}}, "incomplete", "does not divide"),
-        ({"mapping": {"tp": 2, "pp": 8, "dp": 1, "pp_schedule": "zb-2p"}}, "not represented", "zb-2p"),
+        ({"mapping": {"tp": 2, "pp": 8, "dp": 1, "vocab_method": "interlaced"}}, "not represented", "interlaced"),
+        ({"mapping": {"tp": 2, "pp": 8, "dp": 1, "pp_schedule": "chimera"}}, "not represented", "chimera"),
     ],
 )
 def test_refusals(
@@ -182,6 +184,9 @@ def test_hybrid_models_are_refused(row: dict[str, Any], hardware: dict[str, dict
     assert isinstance(found, Refused) and found.kind == "not represented"
 
 
+NEMOTRON = "nemo_perf_summary/24.09-H100-nemotron-8b-64-gbs256"
+
+
 def test_customs_of_frameworks(published: tuple[list[Case], list[Refused]]) -> None:
     bridge = one(
         published, "megatron_bridge_perf/26.08-pretrain-gpt-oss-120b-GB300-64-fp8_mx-gbs1280-mbs4-tp1pp1cp1vp1ep16"
@@ -193,6 +198,15 @@ def test_customs_of_frameworks(published: tuple[list[Case], list[Refused]]) -> N
     assert bloom.measured.memory_kind == "device"
     mpt = one(published, "llm_foundry/13b-A100-80GB-8-s8192-mbs5-gbs120-bf16-FULL_SHARD")
     assert (mpt.mappings[0].zero, mpt.mappings[0].micro_batch, mpt.run.state.gradient_reduce_bytes) == (3, 5, 4.0)
+    # Rows that name a model without its shape: as many parameters as the names say.
+    for name, size in (("kempnerforge/cfg-29b_32gpu_tp4_pp2", 28.7e9), (NEMOTRON, 8.5e9)):
+        model = one(published, name).model
+        ends = parameters.embedding_parameters(1, model=model) + parameters.output_parameters(1, model=model)
+        layers = model.layers * parameters.dense_layer_parameters(1, model=model)
+        assert float(layers + ends) == pytest.approx(size, rel=0.02)
+    # 1,536 sequences on 256 chips of two JAX devices: six per chip at once.
+    ironwood = one(published, "tpu_ironwood/llama3.1-405b-256-8192-bf16")
+    assert (ironwood.mappings[0].dp, ironwood.mappings[0].micro_batch) == (256, 6)
     deepseek = one(published, "megatron_lm_moe_recipes/deepseek_v3-mxfp8_256GPU_TP1PP4EP64-GB200")
     assert deepseek.mappings[0].dispatcher == Dispatcher.DEDUPLICATED
     assert deepseek.run.overlap.expert_all_to_all and deepseek.run.state.moment_bytes == 4.0

@@ -37,6 +37,7 @@ INSTANCES = {
     "batch_divides": lambda: fixed(global_batch=7, micro_batch=[2]),
     "layers_fill_stages": lambda: fixed((4, 2), pp=8),
     "bidirectional_batch": lambda: fixed(schedule=["dualpipe"], pp=2, global_batch=2),
+    "zero_bubble_batch": lambda: fixed(schedule=["zb-2p"], pp=2, dp=1, global_batch=3),
     "heads_divide": lambda: fixed((3, 2), tp=3, model={"kv_heads": 1}, sequence_length=768),
     "kv_heads_divide": lambda: fixed((3, 2), tp=3, model={"heads": 12, "kv_heads": 2}, sequence_length=768),
     "ffn_divides": lambda: fixed((3, 2), tp=3, model={**TWELVE, "moe": None}, sequence_length=768),

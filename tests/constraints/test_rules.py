@@ -134,6 +134,9 @@ GOLDEN = [
     ("bidirectional_batch", large(model=MODEL), {"pp": 4, "schedule": "dualpipe-v"}, True),  # PT: m >= 2 PP, m = 8
     ("bidirectional_batch", large(model=MODEL, global_batch=6), {"pp": 4, "schedule": "dualpipe-v"}, False),
     ("bidirectional_batch", large(model=MODEL), {"pp": 3, "schedule": "dualpipe"}, False),  # F3.5: even PP
+    ("zero_bubble_batch", large(model=MODEL), {"pp": 4, "schedule": "zb-2p"}, True),  # F3.5: m >= 2 PP, m = 8
+    ("zero_bubble_batch", large(model=MODEL, global_batch=7), {"pp": 4, "schedule": "zb-2p"}, False),
+    ("zero_bubble_batch", large(global_batch=1), {"schedule": "zb-2p"}, True),
     ("deepspeed_etp", framework("deepspeed"), {"dp": 2, "etp": 2}, False),  # DS: etp must be 1
     ("deepspeed_cp", framework("deepspeed"), {"cp": 2, "cp_kind": "ring"}, False),  # DS: ulysses_sp
     ("deepspeed_cp", framework("deepspeed"), {"cp": 2, "cp_kind": "ulysses"}, True),
@@ -166,6 +169,9 @@ def broken_by_arithmetic(m: Mapping, facts) -> dict[str, bool]:
         "schedule_takes_vpp": (m.vpp < 2 or m.pp < 2) if interleaved else m.vpp > 1,
         "bidirectional_batch": dualpipe
         and (rest != 0 or whole % 2 == 1 or whole < 2 * m.pp or (m.schedule == Schedule.DUALPIPE and m.pp % 2 == 1)),
+        "zero_bubble_batch": m.schedule == Schedule.ZB_2P
+        and m.pp > 1
+        and run.global_batch < 2 * m.pp * m.micro_batch * m.dp,
         "heads_divide": model.heads % m.tp != 0,
         "kv_heads_divide": not latent and kv % m.tp != 0 and m.tp % kv != 0,
         "ffn_divides": model.dense_layers > 0 and model.ffn % m.tp != 0,
@@ -220,7 +226,7 @@ WIDE = {
         **CHOICES,
     ),
     "deepspeed": lambda: replace_fabric(
-        tiny_facts((2, 3), framework="deepspeed", model=LATENT, schedule=["dualpipe-v", "1f1b"], **CHOICES)
+        tiny_facts((2, 3), framework="deepspeed", model=LATENT, schedule=["dualpipe-v", "zb-2p", "1f1b"], **CHOICES)
     ),
 }
 

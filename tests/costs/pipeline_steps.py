@@ -1,6 +1,6 @@
 """A pipeline stepped through operation by operation: the oracle for the closed forms of costs/pipeline.py.
 
-Contents: Operation, gpipe, one_f_one_b, interleaved, zb_h1, step_through.
+Contents: Operation, gpipe, one_f_one_b, interleaved, zb_h1, zb_h2, step_through.
 """
 
 from collections import Counter
@@ -56,6 +56,19 @@ def zb_h1(p: int, m: int, r: int) -> list[Operation]:
         if op.kind == "B" and op.microbatch >= r:
             result.append(Operation("W", op.microbatch - r))
     return result + [Operation("W", i) for i in range(max(0, m - r), m)]
+
+
+def zb_h2(p: int, m: int, r: int) -> list[Operation]:
+    """Handcrafted ZB-H2: twice the warm-up of ZB-H1, and each weight gradient 2r microbatches late."""
+    warmup, late = min(2 * (p - r - 1), m), 2 * r
+    order = [Operation("F", i) for i in range(warmup)]
+    for i in range(m):
+        if warmup + i < m:
+            order.append(Operation("F", warmup + i))
+        order.append(Operation("B", i))
+        if i >= late:
+            order.append(Operation("W", i - late))
+    return order + [Operation("W", i) for i in range(max(0, m - late), m)]
 
 
 def step_through(

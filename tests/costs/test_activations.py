@@ -166,13 +166,16 @@ def test_few_kv_heads_are_copied_beyond_their_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "element"), [("fp8-tensor", 1.0), ("fp8-block", 1 + 4 / 128), ("mxfp8", 1 + 1 / 32)]
+    ("precision", "element"),
+    [("fp8-tensor", 1.0), ("fp8-block", 1 + 4 / 128), ("mxfp8", 1 + 1 / 32), ("nvfp4", 0.5 + 1 / 16)],
 )
-def test_fp8_halves_saved_gemm_inputs_only(precision: str, element: float) -> None:
+def test_narrow_formats_shrink_saved_gemm_inputs_only(precision: str, element: float) -> None:
     """FORMULAS 2.3 and 3.3: norm outputs, normed q and kv, permuted input, activation and attention outputs."""
     inputs = 2 * 7168 + 1536 + 512 + 128 * 128 + 7168 * 8 + 2048 * 8 + 2048
     saved = moe_layer(DSV3, 4096) - moe_layer(DSV3, 4096, facts=run(precision=precision))
     assert saved / 4096 == pytest.approx((2 - element) * inputs)
+    some = run(precision=precision, half_precision_layers=12)
+    assert saved - (moe_layer(DSV3, 4096) - moe_layer(DSV3, 4096, facts=some)) == pytest.approx(saved * 12 / 61)
 
 
 def test_routed_rows_grow_with_skew_padding_and_etp() -> None:

@@ -141,6 +141,20 @@ def test_tensor_parallel_without_sequence_parallel_all_reduces():
     assert communication.tp_ffn_backward_s([4, 1], TOKENS, **plain) == pytest.approx(one)
 
 
+@pytest.mark.parametrize(("precision", "share"), [("fp8-tensor", 0.5), ("mxfp8", 33 / 64), ("nvfp4", 9 / 32)])
+def test_what_a_product_takes_is_gathered_in_its_own_format(precision, share):
+    """F4.2, F2.3: gathers are quantised, reduce-scatters are not; 20 of 80 layers in 16 bits leave three quarters."""
+    one = communication.tp_ffn_forward_s([4, 1], TOKENS, **FACTS) / 2
+    narrow, some = facts(run=run(precision=precision)), facts(run=run(precision=precision, half_precision_layers=20))
+    assert communication.tp_ffn_forward_s([4, 1], TOKENS, **narrow) == pytest.approx((1 + share) * one)
+    assert communication.tp_attention_backward_s([4, 1], TOKENS, **narrow) == pytest.approx((1 + 2 * share) * one)
+    assert communication.tp_ffn_forward_s([4, 1], TOKENS, **some) == pytest.approx((1.25 + 0.75 * share) * one)
+    latent = facts(model=dsv3_model())
+    assert communication.tp_attention_forward_s([4, 1], TOKENS, **latent | {"run": narrow["run"]}) == pytest.approx(
+        communication.tp_attention_forward_s([4, 1], TOKENS, **latent)
+    )
+
+
 def test_tensor_parallel_of_mla_gathers_the_compressed_part():
     model = dsv3_model()
     assert volumes.gathered_share(model) == pytest.approx(0.295, abs=1e-3)

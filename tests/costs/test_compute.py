@@ -140,6 +140,46 @@ def test_fp8_pays_for_quantising():
     assert more == pytest.approx(2 * 2 * TOKENS * 2 * 12288 / 1e12)
 
 
+FP4 = fabric(level("switch", 64, 100), bf16=600e12, fp8=1200e12, fp4=2400e12)
+
+
+def test_nvfp4_runs_linear_layers_at_its_own_peak_and_nothing_else():
+    small = facts(run=run(precision="nvfp4"), fabric=FP4, profile=profile(fp4_share=0.5, fp8_share=0.1))
+    assert compute.attention_linear_s(1, TOKENS, **small) == pytest.approx(
+        compute.attention_linear_s(1, TOKENS, **FACTS) / 2
+    )
+    assert compute.attention_core_s(1, 1, 1, **small) == compute.attention_core_s(1, 1, 1, **FACTS)
+    assert compute.router_s(TOKENS, **small) == compute.router_s(TOKENS, **FACTS)
+    assert compute.output_s(1, 1, 1, **small) == compute.output_s(1, 1, 1, **FACTS)
+
+
+def test_nvfp4_pays_for_quantising_and_aligns_rows_to_128():
+    # F2.3: three reads of 16 bits and two copies of 4.5 bits; 85 rows per expert run as 128.
+    told = {"run": run(precision="nvfp4"), "fabric": FP4}
+    passes = facts(**told, profile=profile(fp4_quantise_passes=3.5625, fp8_quantise_passes=9.0))
+    more = compute.mtp_projection_s(1, TOKENS, **passes) - compute.mtp_projection_s(1, TOKENS, **facts(**told))
+    assert more == pytest.approx((3 * 2 + 2 * 0.5625) * TOKENS * 2 * 12288 / 1e12)
+    tokens = 85 * 384 / 16
+    plain = compute.routed_experts_s(tokens, 1, 1, Dispatcher.ALL_TO_ALL, **FACTS)
+    took = compute.routed_experts_s(tokens, 1, 1, Dispatcher.ALL_TO_ALL, **facts(**told))
+    assert took / plain == pytest.approx(128 / 85 / 4)
+
+
+@pytest.mark.parametrize(("precision", "faster"), [("mxfp8", 2), ("nvfp4", 4), ("bf16", 1)])
+def test_layers_kept_in_16_bits_take_as_long_as_ever(precision, faster):
+    # 20 of 80 layers in 16 bits: a quarter of them at the old rate, the rest at the new one.
+    ideal = profile(fp8_quantise_passes=2.0, fp4_quantise_passes=2.0)
+    mixed, narrow, plain = (
+        compute.attention_linear_s(1, TOKENS, **facts(run=told, fabric=FP4, profile=ideal))
+        for told in (run(precision=precision, half_precision_layers=20), run(precision=precision), run())
+    )
+    assert mixed == pytest.approx(0.25 * plain + 0.75 * narrow)
+    bare = facts(run=run(precision=precision), fabric=FP4)
+    assert compute.attention_linear_s(1, TOKENS, **bare) == pytest.approx(plain / faster)
+    everything = facts(run=run(precision=precision, half_precision_layers=99), fabric=FP4, profile=ideal)
+    assert compute.attention_linear_s(1, TOKENS, **everything) == pytest.approx(plain)
+
+
 def test_missing_peak_is_said():
     only = facts(fabric=fabric(level("switch", 8, 100), bf16=1e12), run=run(precision="fp8-block"))
     with pytest.raises(MissingFact, match="no peak for fp8"):

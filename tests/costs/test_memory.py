@@ -112,6 +112,8 @@ def test_fp8_weights() -> None:
     assert each(fp8_primary_weights=True) == 2.0
     assert each(fp8_primary_weights=True, fp8_weight_copies=1.0) == 1.0
     assert memory.weight_bytes(1.0, 1, 1, run=run(state=StateRecipe(fp8_primary_weights=True))) == 2.0
+    # NVFP4: two copies of 4 bits with a byte of scale per 16 weights.
+    assert memory.weight_bytes(16.0, 1, 1, run=run(precision="nvfp4")) == 16 * 2 + 2 * (16 / 2 + 1)
 
 
 def test_zero3_live_units() -> None:

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from pipeline_steps import gpipe, interleaved, one_f_one_b, step_through, zb_h1
+from pipeline_steps import gpipe, interleaved, one_f_one_b, step_through, zb_h1, zb_h2
 
 from mapsearch.axes import Schedule
 from mapsearch.costs import pipeline
@@ -61,6 +61,17 @@ def test_zb_h1(p: int, m: int, times: tuple[float, float, float]) -> None:
     assert [held(p, 1, Schedule.ZB_H1, m, r) for r in range(p)] == peak
 
 
+@pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 4), (3, 6), (4, 8), (8, 16), (8, 24)])
+@pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (2.0, 3.0, 2.0), (1.0, 2.0, 1.0)])
+def test_zb_2p(p: int, m: int, times: tuple[float, float, float]) -> None:
+    """From the last stage's first forward on nothing waits; a stage holds 2p-1, one less than the schedule's limit."""
+    f, b, w = times
+    time, peak = step_through([zb_h2(p, m, r) for r in range(p)], [{"F": f, "B": b, "W": w}] * p)
+    assert closed_form(Schedule.ZB_2P, 1, m, [f] * p, [b] * p, [w] * p) == pytest.approx(time - (p - 1) * f)
+    assert peak == [min(2 * p - 1, m)] * p
+    assert all(0 <= held(p, 1, Schedule.ZB_2P, m, r) - peak[r] <= 1 for r in range(p))
+
+
 def unequal(count: int) -> list[tuple[list[float], int]]:
     rng = random.Random(7)
     shapes = [[float(rng.randint(1, 9)) for _ in range(rng.randint(2, 6))] for _ in range(count)]
@@ -97,6 +108,7 @@ def test_bubbles_of_sixteen_stages() -> None:
     assert bubble(Schedule.GPIPE, 16) == 45
     assert bubble(Schedule.ZB_H1, 16) == 15
     assert bubble(Schedule.ZB_V, 16) == 0
+    assert bubble(Schedule.ZB_2P, 16) == 0
     assert bubble(Schedule.DUALPIPE, 16) == 14
     assert bubble(Schedule.INTERLEAVED, 16, vpp=5) == pytest.approx(9)
     # 16 stages folded on 8 devices: each stage takes half of a device's time, so 14 stage units are 7 device units.
@@ -119,6 +131,7 @@ def test_documented_microbatches_in_flight() -> None:
     assert held(16, 1, Schedule.DUALPIPE, 64, 3) == 17
     assert held(8, 1, Schedule.DUALPIPE_V, 64, 3) == 8.5  # 17 half-size stages
     assert held(16, 1, Schedule.ZB_V, 64, 5) == 16
+    assert held(16, 1, Schedule.ZB_2P, 64, 5) == 32
 
 
 def test_expert_overlap_keeps_one_more_chunk() -> None:
@@ -138,10 +151,10 @@ def test_broadcasts_over_every_axis_and_never_grows_along_the_pipeline() -> None
     codes = np.array(list(Schedule))[:, None, None]
     stages = np.arange(8)[None, None, :]
     many = pipeline.in_flight(8, np.array([1, 2, 4])[None, :, None], codes, 32, stages, run=RUN)
-    assert many.shape == (7, 3, 8)
+    assert many.shape == (8, 3, 8)
     assert (np.diff(many, axis=-1) <= 0).all()
     assert many[Schedule.INTERLEAVED, 1, 2] == held(8, 2, Schedule.INTERLEAVED, 32, 2)
-    assert pipeline.ramp_scale(codes, 8, np.array([1, 2])[None, :, None]).shape == (7, 2, 1)
+    assert pipeline.ramp_scale(codes, 8, np.array([1, 2])[None, :, None]).shape == (8, 2, 1)
 
 
 def test_never_more_than_the_microbatches_there_are() -> None:

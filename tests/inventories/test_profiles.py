@@ -10,7 +10,21 @@ from mapsearch.records import Record, catalogue_names
 from mapsearch.topologies.fabric import Device, Fabric, Level
 from mapsearch.topologies.load import fabric_of, load_topology
 
-NAMES = ("a100", "ascend-910b", "asic", "b200", "gb200", "gb300", "h100", "h200", "tpu-v5p")
+NAMES = (
+    "a100",
+    "ascend-910b",
+    "asic",
+    "b200",
+    "gaudi2",
+    "gb200",
+    "gb300",
+    "h100",
+    "h200",
+    "mi300x",
+    "tpu-v5e",
+    "tpu-v5p",
+)
+NAMES += ("tpu-v6e", "tpu-v7x", "trainium1")
 
 
 def fabric(device):

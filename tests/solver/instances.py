@@ -56,7 +56,7 @@ def fabrics(draw, hbm=(2e8, 4e7, 1e8, 1e10)):
         for number, (size, speed) in enumerate(zip(sizes, speeds, strict=True))
     )
     away = {"host_memory_bytes": 1e9, "host_bytes_per_s": 2e10, "nvme_bytes": 4e7, "nvme_bytes_per_s": 5e9}
-    device = Device("d", draw(st.sampled_from(hbm)), 1e12, {"bf16": 1e13, "fp8": 2e13}, **away)
+    device = Device("d", draw(st.sampled_from(hbm)), 1e12, {"bf16": 1e13, "fp8": 2e13, "fp4": 4e13}, **away)
     return Fabric("tiny fabric", device, levels, variable_all_to_all=draw(st.booleans()))
 
 
@@ -68,6 +68,8 @@ def profiles(draw):
     data |= {"name": "tiny profile", "memory_bandwidth": 0.8, "runtime_bytes": "0 B", "communicator_bytes": "10 kB"}
     data["overlap_slowdown"] = draw(st.sampled_from([1.0, 0.7]))
     data["tp_overlap"] = draw(st.sampled_from([0.0, 0.4]))
+    data["fp8_quantise_passes"] = data["fp4_quantise_passes"] = draw(st.sampled_from([0.0, 2.0]))
+    data["fp4_share"] = draw(st.sampled_from([0.6, 1.0]))
     data["kernel_launch"] = draw(st.sampled_from(["0 s", "5 us"]))
     data["kernels_per_layer"] = 10.0
     data["host_launch"] = draw(st.sampled_from(["0 s", "0 s", "1 us", "20 us"]))
@@ -87,9 +89,12 @@ def runs(draw):
         "global_batch": draw(st.sampled_from([4, 8, 16, 12])),
         "framework": draw(st.sampled_from(["megatron", "none", "none"])),
         "reserve": 0.0,
+        "precision": draw(st.sampled_from(["bf16", "bf16", "mxfp8", "nvfp4"])),
+        "vocabulary": draw(st.sampled_from(["last", "last", "redistributed", "split-1", "split-2"])),
+        "half_precision_layers": draw(st.sampled_from([0, 0, 1])),
         "micro_batch": _some(draw, [1, 2, 4]),
         "vpp": _some(draw, [1, 2, 3]),
-        "schedule": _some(draw, ["1f1b", "interleaved", "zb-h1", "gpipe", "zb-v"]),
+        "schedule": _some(draw, ["1f1b", "interleaved", "zb-h1", "gpipe", "zb-v", "zb-2p"]),
         "recompute": _some(draw, ["none", "full", "core-attention"], 1 + draw(st.integers(0, 1))),
         "zero": _some(draw, [0, 1, 2, 3]),
         "offload": _some(draw, ["none", "optimizer", "optimizer+nvme"]),

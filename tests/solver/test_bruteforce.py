@@ -22,7 +22,7 @@ INSTANCES = {
     ),
     "all schedules": lambda: tiny_facts(
         (2, 2),
-        **{**SMALL, "schedule": ["1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe", "dualpipe-v"]},
+        **{**SMALL, "schedule": ["1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe", "dualpipe-v", "zb-2p"]},
     ),
     "ZeRO and offload": lambda: tiny_facts((4,), zero=[0, 1, 2, 3], offload=["none", "optimizer"], **SMALL),
     "NVMe is scarce": lambda: tiny_facts(

@@ -28,7 +28,7 @@ RICH = {
     "zero": [0, 1, 2, 3],
     "offload": ["none", "optimizer"],
     "recompute": ["none", "norm+activation", "moe", "full"],
-    "schedule": ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe", "dualpipe-v"],
+    "schedule": ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe", "dualpipe-v", "zb-2p"],
     "cp_kind": ["ring", "all-gather", "ulysses", "hybrid"],
     "dispatcher": ["all-to-all", "fixed-all-to-all", "all-gather", "deduplicated"],
 }
