@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from benchmarks.scores import Scored, groups_of, memory_summary, naive_summary, ordering, summary
 from mapsearch.calibration.allocator import fit_fragmentation, held, with_fragmentation
-from mapsearch.calibration.fit import BLOCKS, fit, folds, observations
+from mapsearch.calibration.fit import BLOCKS, Fit, Observation, fit, folds, observations
 from mapsearch.calibration.generations import epoch_of, release_of
 from mapsearch.calibration.predict import (
     candidates_that_fit,
@@ -39,6 +40,7 @@ from mapsearch.costs.estimate import estimate
 from mapsearch.costs.flops import training_flops
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.profile import Profile
+from mapsearch.quantity import Floats
 
 PUBLISHED = Path(__file__).parent / "published"
 WORST = 20
@@ -110,16 +112,31 @@ LEFT_OUT: dict[str, Callable[[Case], str]] = {"source": source_of, "model": mode
 """What whole groups `--held-out` leaves out."""
 
 
-def held_out_profiles(folder: Path, by: str = "source", processes: int = PROCESSES) -> Profiles:
-    """Profiles by fits that each saw no row of the case's source, or of its model."""
-    group = LEFT_OUT[by]
+@dataclass(frozen=True)
+class Fitted:
+    """The rows of a folder, and the fit to all that count."""
+
+    cases: list[Case]
+    seen: list[Observation]
+    full: Fit
+    table: Floats
+
+
+@lru_cache(maxsize=1)
+def fitted_rows(folder: Path, processes: int) -> Fitted:
+    """The fit to a folder of rows, made once for every kind of group that is left out. Raises InputError."""
     rows, hardware = read_rows(folder)
     cases, _ = cases_of(rows, hardware or read_rows(PUBLISHED)[1])
-    counted = [case for case in cases if case.groups.quality != "C"]
-    seen = observations(counted)
-    reserved = [(group(case), one) for case in counted for one in held([case])]
-    full, table = fit(seen, rounds=ROUNDS, processes=processes)
-    fitted = folds(seen, full, table, lambda row: group(row.case), processes=processes)
+    seen = observations(case for case in cases if case.groups.quality != "C")
+    return Fitted(cases, seen, *fit(seen, rounds=ROUNDS, processes=processes))
+
+
+def held_out_profiles(folder: Path, by: str = "source", processes: int = PROCESSES) -> Profiles:
+    """Profiles by fits that each saw no row of the case's source, or of its model."""
+    group, all_rows = LEFT_OUT[by], fitted_rows(folder, processes)
+    full, cases = all_rows.full, all_rows.cases
+    reserved = [(group(case), one) for case in cases if case.groups.quality != "C" for one in held([case])]
+    fitted = folds(all_rows.seen, full, all_rows.table, lambda row: group(row.case), processes=processes)
     names = {group(case) for case in cases}
     memory = {name: fit_fragmentation([one for key, one in reserved if key != name]) for name in names}
 

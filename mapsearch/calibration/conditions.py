@@ -1,6 +1,6 @@
 """The run of a published row: batch, precision, states, routing and overlap, by the customs of its framework.
 
-Contents: family_of, run_of, with_defaults, built_whole, dispatcher_of, recompute_of, FAMILIES.
+Contents: run_of, with_defaults, built_whole, dispatcher_of, recompute_of.
 """
 
 from __future__ import annotations
@@ -9,34 +9,12 @@ import re
 from typing import Any, Literal
 
 from mapsearch.axes import Dispatcher, Recompute
+from mapsearch.calibration.frameworks import BRIDGE_SOURCES, family_of, features_of, on, source_of
 from mapsearch.calibration.shapes import Unfit
+from mapsearch.calibration.states import states_of
 from mapsearch.inventories.model import Model
-from mapsearch.inventories.recipes import RECIPES
-from mapsearch.inventories.run import ComputePrecision, Overlap, Routing, Run, StateRecipe, Vocabulary
+from mapsearch.inventories.run import ComputePrecision, Overlap, Routing, Run, Vocabulary
 
-Family = Literal["megatron", "megatron-deepspeed", "fsdp", "maxtext", "internevo", "mindspeed", "other"]
-FAMILIES: dict[str, Family] = {
-    "ascend_mindspeed": "mindspeed",
-    "bigscience_a100": "megatron-deepspeed",
-    "colossalai": "other",
-    "fms_fsdp": "fsdp",
-    "internevo": "internevo",
-    "kempnerforge": "fsdp",
-    "llama3_herd_2407.21783": "other",
-    "llm_foundry": "fsdp",
-    "maxtext_tpu_v5": "maxtext",
-    "model_reports": "other",
-    "nemo_automodel": "fsdp",
-    "torchtitan": "fsdp",
-    "torchtitan_dsv3_b200": "fsdp",
-    "tpu_ironwood": "maxtext",
-    "tpu_trillium": "maxtext",
-    "tpu_v5p": "maxtext",
-    "trainium1": "other",
-}
-"""Family of framework by source; sources that are not listed are of the Megatron family."""
-BRIDGE_SOURCES = ("megatron_bridge_perf", "nemo_perf_summary", "dgxc_benchmarking", "megatron_bridge_skills")
-"""NVIDIA's recipes: gradients in BF16 in the benchmark ones, data-parallel and tensor-parallel overlap on."""
 PRECISIONS: dict[str, ComputePrecision] = {
     "bf16": "bf16",
     "fp16": "fp16",
@@ -73,39 +51,6 @@ SERIAL_SOURCES = ("bigscience_a100", "sc21_megatron_2104.04473", "korthikanti_22
 """Frameworks of their time hid no data-parallel and no pipeline communication."""
 
 
-def source_of(row: dict[str, Any]) -> str:
-    """The name of the file that a row stands in."""
-    return str(row["id"]).split("/", maxsplit=1)[0]
-
-
-def family_of(row: dict[str, Any]) -> Family:
-    """The family of frameworks a row was measured with."""
-    return FAMILIES.get(source_of(row), "megatron")
-
-
-FULL_ITERATION = {
-    "cuda_graph_impl": "full_iteration",
-    "moe_flex_dispatcher_backend": "hybridep",
-    "overlap_moe_expert_parallel_comm": True,
-}
-"""What the helpers `_enable_*_full_iteration_*` of Megatron-Bridge's recipes set (its perf_recipes/*/common.py)."""
-FULL_ITERATION_SIGNS = ("full_iteration", r"gpt_oss_120b_pretrain_\w+_gb[23]00_fp8mx")
-"""Helpers and recipes that do: those of GPT-OSS call theirs by another name (perf_recipes/gpt_oss/common.py)."""
-
-
-def features_of(row: dict[str, Any]) -> dict[str, Any]:
-    """The flags of a row, underscores for hyphens, prefixes of configuration groups taken off; helpers spelled out."""
-    given = row["features"] if isinstance(row["features"], dict) else {}
-    flags = {str(key).split(".")[-1].replace("-", "_"): value for key, value in given.items()}
-    words = f"{flags.get('helpers')} {flags.get('recipe_join')}"
-    # A helper is called last, so what it sets wins over the flags written before it.
-    return flags | FULL_ITERATION if any(re.search(sign, words) for sign in FULL_ITERATION_SIGNS) else flags
-
-
-def _on(value: Any) -> bool:
-    return str(value).lower() in ("true", "1", "yes", "on")
-
-
 def run_of(row: dict[str, Any], model: Model) -> Run:
     """The run of a row. Raises Unfit."""
     precision = str(row["precision"])
@@ -131,7 +76,7 @@ def run_of(row: dict[str, Any], model: Model) -> Run:
         sequence_length=int(row["model"]["seq_len"]),
         global_batch=int(batch),
         precision=PRECISIONS[precision],
-        state=_states(row, features, PRECISIONS[precision]),
+        state=states_of(row, features, PRECISIONS[precision]),
         routing=_routing(row),
         overlap=_overlap(row, features, model),
         framework=framework.get(family, "none"),
@@ -222,7 +167,7 @@ def _graphs(row: dict[str, Any], features: dict[str, Any]) -> list[Literal["atte
     words = " ".join(str(features.get(key, "")) for key in ("cuda_graph_scope", "cuda_graph", "cuda_graph_impl"))
     flags = ("full_cuda_graph", "mcore_cuda_graph", "layer_cuda_graph")
     found: list[Literal["attention", "router", "all"]] = []
-    if "full_iteration" in words or any(_on(features.get(flag)) for flag in flags):
+    if "full_iteration" in words or any(on(features.get(flag)) for flag in flags):
         return ["all"]
     if "attn" in words:
         found.append("attention")
@@ -233,7 +178,7 @@ def _graphs(row: dict[str, Any], features: dict[str, Any]) -> list[Literal["atte
 
 def _fused_loss(row: dict[str, Any], features: dict[str, Any]) -> bool:
     flags = ("cross_entropy_fusion", "cross_entropy_loss_fusion")
-    if any(_on(features.get(flag)) for flag in flags):
+    if any(on(features.get(flag)) for flag in flags):
         return True
     return source_of(row) in BRIDGE_SOURCES or source_of(row).startswith("mlperf")
 
@@ -257,79 +202,6 @@ def _loss_bytes(row: dict[str, Any]) -> float | None:
     return {"torchtitan": parallel, "torchtitan_dsv3_b200": parallel, "kempnerforge": 8.0 * tp}.get(source_of(row))
 
 
-def _states(row: dict[str, Any], features: dict[str, Any], precision: str) -> StateRecipe:
-    """Bytes of states by framework (F3.6, SCHEMA.md)."""
-    source, family, fp8 = source_of(row), family_of(row), "fp8" in precision
-    if family == "fsdp":
-        return _sharded_states(row, features)
-    if family == "maxtext":
-        moments = 4.0 if features.get("mu_dtype") else 8.0
-        return FP32_SHARDS.replaced(gradient_reduce_bytes=2.0, moment_bytes=moments)
-    recipe = RECIPES["BF16 weights, FP32 gradients"]
-    if precision == "fp16":
-        # The FP32 copy of the gradients lives in the optimizer step only, when no activations do (Float16Optimizer).
-        recipe = RECIPES["FP16 weights and gradients"].replaced(master_bytes=4.0)
-    elif family == "megatron-deepspeed":
-        # DeepSpeed's BF16_Optimizer keeps the 16-bit gradients beside the FP32 ones, both whole.
-        recipe = recipe.replaced(gradient_bytes=6.0)
-    elif (
-        source in BRIDGE_SOURCES[:3]
-        or source.startswith(("mlperf", "internevo"))
-        or row["mapping"].get("grad_dtype") == "bf16"
-    ):
-        recipe = RECIPES["BF16 weights and gradients"]
-    if str(row["mapping"].get("strategy")).startswith("fsdp"):
-        # PyTorch's FSDP reduces in the type of the parameters unless it is told otherwise.
-        recipe = recipe.replaced(gradient_reduce_bytes=2.0)
-    if source in BRIDGE_SOURCES and str(row["model"]["name"]).startswith("moonlight"):
-        # Its recipe: grad_reduce_in_fp32=False, exp_avg_dtype and exp_avg_sq_dtype BF16 (recipes/moonlight).
-        recipe = RECIPES["BF16 weights and gradients"].replaced(moment_bytes=4.0)
-    if features.get("exp_avg_dtype") == "bf16":
-        recipe = recipe.replaced(moment_bytes=4.0)
-    if fp8 and (_on(features.get("fp8_params")) or _on(features.get("fp8_param_gather"))):
-        recipe = recipe.replaced(fp8_primary_weights=True, fp8_weight_copies=_fp8_copies(row, precision))
-    return recipe
-
-
-def _fp8_copies(row: dict[str, Any], precision: str) -> float:
-    """Bytes per FP8 weight: MXFP8 quantises rows and columns; Hopper's FP8 products take transposed operands only.
-
-    Source: TransformerEngine (is_non_tn_fp8_gemm_supported: from Blackwell on one copy serves both).
-    """
-    hopper = str(row["hardware"]["device"]).startswith(("H100", "H200", "H800", "H20"))
-    return 2.0 if hopper or precision == "mxfp8" else 1.0
-
-
-FP32_SHARDS = StateRecipe(weight_bytes=2.0, master_bytes=2.0, fp8_weight_copies=0.0)
-"""FP32 weights that are gathered in 16 bits: under ZeRO-3 two of the four bytes count as weights, two as master."""
-HALF_SHARDS = StateRecipe(gradient_bytes=2.0, master_bytes=0.0, moment_bytes=4.0, fp8_weight_copies=0.0)
-"""Weights, gradients and moments all in 16 bits."""
-
-BF16_STATES = StateRecipe(gradient_bytes=2.0, master_bytes=0.0, moment_bytes=4.0, gradient_reduce_bytes=4.0)
-"""Weights, gradients and moments in BF16; gradients are reduced in FP32."""
-
-
-def _sharded_states(row: dict[str, Any], features: dict[str, Any]) -> StateRecipe:
-    """FSDP: llm-foundry's PURE mode reduces gradients in 16 bits, all others in 32; torchtitan's float8 gathers FP8.
-
-    With pipelines torchtitan keeps stages gathered and reduces FP32 gradients once per step
-    (reshard_after_forward "default"); KempnerForge reduces once per step and keeps everything else in 16 bits
-    (distributed/parallel.py, training/grad.py).
-    """
-    pipelined = int(row["mapping"].get("pp") or 1) > 1
-    if source_of(row) == "kempnerforge":
-        several = pipelined or int(row["batch"].get("grad_accum") or 2) > 1
-        return HALF_SHARDS.replaced(unsharded_bytes=4.0 * several + 2.0 * pipelined)
-    if source_of(row) == "torchtitan" and row["precision"] == "fp8_tensorwise":
-        recipe = FP32_SHARDS.replaced(fp8_primary_weights=True, fp8_weight_copies=1.0, master_bytes=3.0)
-        return recipe.replaced(unsharded_bytes=5.0 if pipelined else 0.0)
-    if source_of(row) == "nemo_automodel":
-        # Its recipes build the model in the checkpoint's BF16, and torch.optim.Adam keeps moments in that format.
-        return BF16_STATES
-    reduce = 2.0 if features.get("fsdp_mixed_precision") == "PURE" else 4.0
-    return FP32_SHARDS.replaced(gradient_reduce_bytes=reduce)
-
-
 def _routing(row: dict[str, Any]) -> Routing:
     """Megatron passes 16-bit tokens to every dispatcher, FP8 or not (NVIDIA/Megatron-LM issue 3578)."""
     sent = 2.0 if family_of(row) in ("megatron", "megatron-deepspeed", "mindspeed") else 0.0
@@ -345,7 +217,7 @@ def _overlap(row: dict[str, Any], features: dict[str, Any], model: Model) -> Ove
     if source in SERIAL_SOURCES:
         return NO_OVERLAP
     expert = any(
-        _on(features.get(flag))
+        on(features.get(flag))
         for flag in ("moe_a2a_overlap", "ep_a2a_overlap", "overlap_moe_expert_parallel_comm", "moe_fb_overlap")
     )
     tp = features.get("tp_comm_overlap", features.get("tp_overlap", features.get("async_tp")))
@@ -357,13 +229,13 @@ def _overlap(row: dict[str, Any], features: dict[str, Any], model: Model) -> Ove
     gather = features.get("overlap_param_gather", features.get("dp_param_gather_overlap"))
     default = family != "megatron" or source not in ("megatron_lm_golden_values", "simumax_b200")
     return Overlap(
-        grad_reduce=default if reduce is None else _on(reduce),
-        param_gather=default if gather is None else _on(gather),
-        tp=_on(tp),
+        grad_reduce=default if reduce is None else on(reduce),
+        param_gather=default if gather is None else on(gather),
+        tp=on(tp),
         cp=True,
-        pp=_on(sends),
+        pp=on(sends),
         expert_all_to_all=expert or _hidden_unsaid(row),
-        shared_expert=_on(features.get("moe_shared_expert_overlap")),
+        shared_expert=on(features.get("moe_shared_expert_overlap")),
     )
 
 

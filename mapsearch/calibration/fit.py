@@ -147,24 +147,28 @@ def predicted(sample: Sample, logs: Sequence[Floats]) -> Floats:
 _WORK: Sequence[Sample] = ()
 
 
-def _row(job: tuple[int, Floats, bool]) -> Floats:
-    """Residual of one row, followed by its derivative to each parameter when asked."""
-    index, logs, slopes = job
-    sample = _WORK[index]
-    points = [logs + step for step in steps(len(PARAMETERS), STEP)] if slopes else [logs]
-    residuals = np.log(predicted(sample, points) / sample.measured_s)
-    return np.concatenate([residuals[:1], (residuals[1:] - residuals[0]) / STEP])
+def _row(job: tuple[int, list[Floats]]) -> Floats:
+    """Residuals of one row under several parameter vectors."""
+    index, points = job
+    return np.asarray(np.log(predicted(_WORK[index], points) / _WORK[index].measured_s))
 
 
-def evaluated(rows: Sequence[S], logs: Callable[[S], Floats], *, slopes: bool, processes: int) -> Floats:
-    """Residuals (and slopes) of all rows: shape (rows, 1 or 1 + parameters)."""
+def _evaluated(rows: Sequence[Sample], points: list[list[Floats]], processes: int) -> Floats:
+    """Residuals of rows, each under parameter vectors of its own: shape (rows, vectors)."""
     global _WORK  # noqa: PLW0603 - what forked workers read
     _WORK = rows
-    jobs = [(index, logs(row), slopes) for index, row in enumerate(rows)]
+    jobs = list(enumerate(points))
     if processes <= 1:
         return np.stack([_row(job) for job in jobs])
     with multiprocessing.get_context("fork").Pool(processes) as pool:
         return np.stack(pool.map(_row, jobs, chunksize=16))
+
+
+def evaluated(rows: Sequence[S], logs: Callable[[S], Floats], *, slopes: bool, processes: int) -> Floats:
+    """Residuals (and slopes) of all rows: shape (rows, 1 or 1 + parameters)."""
+    moves = steps(len(PARAMETERS), STEP) if slopes else [np.zeros(len(PARAMETERS))]
+    found = _evaluated(rows, [[logs(row) + move for move in moves] for row in rows], processes)
+    return np.concatenate([found[:, :1], (found[:, 1:] - found[:, :1]) / STEP], axis=1)
 
 
 @dataclass(frozen=True)
@@ -242,6 +246,36 @@ def solved(
     return np.asarray(np.clip(values, start - reach, start + reach), dtype=np.float64)
 
 
+SHARES = (1.0, 0.5, 0.25, 0.1)
+"""Shares of a step that are tried: kinks of the maxima make whole ones overshoot."""
+
+
+def _loss(residuals: Floats, values: Floats, layout: _Layout, weights: Floats) -> float:
+    """What is minimised: Huber losses of the rows, and the squared distances from the priors."""
+    size = np.abs(residuals) / NOISE
+    each = np.where(size <= HUBER, 0.5 * size**2, HUBER * (size - 0.5 * HUBER))
+    return float(weights @ each + 0.5 * np.sum((values / layout.priors()) ** 2))
+
+
+def _stepped(
+    rows: Sequence[S], values: Floats, layout: _Layout, weights: Floats, processes: int
+) -> tuple[Floats, float]:
+    """The best share of a Gauss-Newton step, and by how much it lowers the loss; where none does, 0."""
+    table = evaluated(rows, _logs(layout.unpacked(values)), slopes=True, processes=processes)
+    whole = solved(rows, table, values, layout, weights) - values
+    tried = [values + share * whole for share in SHARES]
+    fits = [layout.unpacked(one) for one in tried]
+    found = _evaluated(rows, [[logs_of(one, row) for one in fits] for row in rows], processes)
+    losses = [_loss(found[:, place], one, layout, weights) for place, one in enumerate(tried)]
+    best = int(np.argmin(losses))
+    gain = _loss(table[:, 0], values, layout, weights) - losses[best]
+    return (tried[best], gain) if gain > 0.0 else (values, 0.0)
+
+
+ENOUGH = 0.01
+"""A step that lowers the loss by less ends the fit: a hundredth of a row that is off by one standard deviation."""
+
+
 def fit(
     rows: Sequence[S],
     *,
@@ -254,13 +288,12 @@ def fit(
     """Fit all parameters; also the residuals and slopes at the end, shape (rows, 1 + parameters)."""
     layout = layout_of(rows, kinds)
     weight = np.ones(len(rows)) if weights is None else weights
-    fitted = start or Fit(np.zeros(len(PARAMETERS), dtype=np.float64))
-    for turn in range(rounds):
-        table = evaluated(rows, _logs(fitted), slopes=True, processes=processes)
-        start_at = layout.packed(fitted)
-        # Kinks of the maxima make full steps overshoot; later steps are shorter.
-        step = 1.0 if turn < 2 else 0.5
-        fitted = layout.unpacked(start_at + step * (solved(rows, table, start_at, layout, weight) - start_at))
+    values = layout.packed(start or Fit(np.zeros(len(PARAMETERS), dtype=np.float64)))
+    for _ in range(rounds):
+        values, gain = _stepped(rows, values, layout, weight, processes)
+        if gain < ENOUGH:
+            break
+    fitted = layout.unpacked(values)
     return fitted, evaluated(rows, _logs(fitted), slopes=True, processes=processes)
 
 
@@ -268,8 +301,8 @@ def _logs(fitted: Fit) -> Callable[[Sample], Floats]:
     return lambda row: logs_of(fitted, row)
 
 
-AGAIN = 8
-"""Rows of a group from which its fold is linearised a second time: leaving few rows out moves the fit little."""
+AGAIN, MORE = 8, 2
+"""Rows of a group from which its fold takes further steps, and how many: leaving few rows out moves the fit little."""
 
 
 def folds(
@@ -277,22 +310,20 @@ def folds(
 ) -> dict[Any, Fit]:
     """For every group, a fit that saw no row of it.
 
-    The first step uses the linearisation at the full fit and may go as far as the rows that are left ask for; a fold
-    that leaves many rows out is then linearised where it arrived, and solved again.
+    The first step uses the linearisation at the full fit and goes as far as the rows that are left ask for, so that
+    nothing stays of those left out; a fold that leaves many rows out then goes on where it arrived.
     """
-    layout = layout_of(rows, tuple(full.own))
-    start = layout.packed(full)
     keys = [group(row) for row in rows]
     found: dict[Any, Fit] = {}
     for key in sorted(set(keys), key=str):
         stays = np.array([k != key for k in keys])
         kept = [row for row, inside in zip(rows, stays, strict=True) if inside]
-        weights = np.ones(len(kept))
-        fold = layout.unpacked(solved(kept, table[stays], start, layout, weights, reach=np.inf))
+        layout, weights = layout_of(kept, tuple(full.own)), np.ones(len(kept))
+        values = solved(kept, table[stays], layout.packed(full), layout, weights, reach=np.inf)
         if len(rows) - len(kept) >= AGAIN:
-            again = evaluated(kept, _logs(fold), slopes=True, processes=processes)
-            fold = layout.unpacked(solved(kept, again, layout.packed(fold), layout, weights))
-        found[key] = fold
+            for _ in range(MORE):
+                values, _ = _stepped(kept, values, layout, weights, processes)
+        found[key] = layout.unpacked(values)
     return found
 
 

@@ -3,7 +3,7 @@
 Contents: Timing, GemmFit, read_timings, fit_saturation.
 
 `m` are the rows (tokens), `n` and `k` outputs and inputs: `2 m n k` FLOP. The curve is the one that the cost model
-evaluates (`costs.compute.saturated`), whose columns are the narrower of n and k.
+evaluates (`costs.kernels.saturated`), whose columns are the narrower of n and k.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from mapsearch import documents
 from mapsearch.calibration.robust import Robust, robust_fit
-from mapsearch.costs.compute import saturated
+from mapsearch.costs.kernels import saturated
 from mapsearch.errors import InputError, listed, near_miss
 from mapsearch.inventories.profile import Saturation
 from mapsearch.quantity import Floats

@@ -15,16 +15,8 @@ from typing import Any, Literal
 
 from mapsearch import documents
 from mapsearch.axes import CpKind, Dispatcher, Schedule
-from mapsearch.calibration.conditions import (
-    Family,
-    built_whole,
-    dispatcher_of,
-    family_of,
-    recompute_of,
-    run_of,
-    source_of,
-    with_defaults,
-)
+from mapsearch.calibration.conditions import built_whole, dispatcher_of, recompute_of, run_of, with_defaults
+from mapsearch.calibration.frameworks import Family, family_of, source_of
 from mapsearch.calibration.measured import Measured, measured
 from mapsearch.calibration.shapes import Unfit, fabric_of, hardware_facts, model_of
 from mapsearch.costs.placement import rows_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mapsearch.calibration.gemm import fit_saturation, read_timings
 from mapsearch.calibration.parts import gemm_part
-from mapsearch.costs.compute import gemm_s
+from mapsearch.costs.kernels import gemm_s
 from mapsearch.errors import InputError
 from mapsearch.inventories.profile import Saturation
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from timing_facts import dsv3_model, e1_model, fabric, level, nodes, profile, run
 
 from mapsearch.axes import Dispatcher
-from mapsearch.costs import compute, flops, parameters
+from mapsearch.costs import compute, flops, kernels, parameters
 from mapsearch.errors import MissingFact
 
 TOKENS = 1024
@@ -190,7 +190,7 @@ def test_small_shapes_are_slower():
     curve = {"peak": 0.8, "half_rows": 128, "half_columns": 256}
     saturating = facts(profile=profile(grouped_gemm=curve, gemm=curve))
     # 128 rows: half of the peak, times columns.
-    rate = compute.gemm_s(128, 256, 4096, peak_flops=PEAK, curve=saturating["profile"].gemm)
+    rate = kernels.gemm_s(128, 256, 4096, peak_flops=PEAK, curve=saturating["profile"].gemm)
     assert 2 * 128 * 256 * 4096 / rate / PEAK == pytest.approx(0.8 / 4)
     wide = compute.routed_experts_s(TOKENS, 1, 64, Dispatcher.ALL_TO_ALL, **saturating)
     narrow = compute.routed_experts_s(TOKENS, 4, 16, Dispatcher.ALL_TO_ALL, **saturating)
