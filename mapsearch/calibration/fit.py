@@ -24,7 +24,6 @@ from mapsearch.calibration.predict import (
     point_for,
     point_step_s,
     profile_of,
-    stacked,
     with_profile,
 )
 from mapsearch.calibration.rows import Case
@@ -139,7 +138,7 @@ def _candidates(points: list[Point], *, fastest: bool) -> tuple[Point, ...]:
 
 def predicted(sample: Sample, logs: Sequence[Floats]) -> Floats:
     """Step time under several parameter vectors: the median over the row's candidates, or the fastest when tuned."""
-    sets = stacked([applied(sample.profile, log) for log in logs])
+    sets = applied(sample.profile, np.stack(logs))
     times = np.stack([point_step_s(with_profile(point, sets)).reshape(-1) for point in sample.points])
     return times.min(axis=0) if sample.tuned else np.asarray(np.median(times, axis=0))
 

@@ -101,15 +101,22 @@ NAMES = tuple(parameter.name for parameter in PARAMETERS)
 
 
 def applied(profile: Profile, logs: Floats) -> Profile:
-    """A profile with its fields scaled by exp(logs), shape (parameters,); fields are held within their bounds."""
-    changes: dict[str, float] = {}
-    for parameter, log in zip(PARAMETERS, logs, strict=True):
+    """A profile with its fields scaled by exp(logs), shape (parameters,); fields are held within their bounds.
+
+    With logs of shape (sets, parameters) the fields are arrays of shape (sets, 1): what `predict.stacked` makes of as
+    many profiles, in one.
+    """
+    changes: dict[str, Any] = {}
+    factors = np.exp(logs)
+    for place, parameter in enumerate(PARAMETERS):
+        factor = float(factors[place]) if logs.ndim == 1 else factors[:, place, None]
         for field in parameter.fields:
             value = changes.get(field, _get(profile, field))
             if value is None:
                 continue
-            base = value or parameter.start
-            changes[field] = float(min(base * np.exp(log), parameter.most))
+            base = value if np.any(value) else parameter.start
+            scaled = base * factor
+            changes[field] = min(scaled, parameter.most) if logs.ndim == 1 else np.minimum(scaled, parameter.most)
     return with_fields(profile, changes)
 
 
@@ -119,9 +126,9 @@ def _get(record: Any, field: str) -> Any:
     return record
 
 
-def with_fields(profile: Profile, changes: dict[str, float]) -> Profile:
+def with_fields(profile: Profile, changes: dict[str, Any]) -> Profile:
     """A copy of a profile with some dotted fields replaced (not validated again: bounds are the caller's)."""
-    tree: dict[str, dict[str, float]] = {}
+    tree: dict[str, dict[str, Any]] = {}
     flat: dict[str, Any] = {}
     for field, value in changes.items():
         head, _, rest = field.partition(".")

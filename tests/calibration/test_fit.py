@@ -61,6 +61,17 @@ def test_factors_on_one_field_multiply(h100: Profile) -> None:
     assert found.attention_forward.peak == pytest.approx(h100.attention_forward.peak * np.exp(-0.4))
 
 
+def test_several_sets_are_one_profile_of_arrays(h100: Profile) -> None:
+    vectors = [logs(), logs(compute=-0.12, launch=0.3, straggle=-0.5), np.full(len(NAMES), 9.0)]
+    one, each = applied(h100, np.stack(vectors)), [applied(h100, vector) for vector in vectors]
+    for parameter in PARAMETERS:
+        for field in parameter.fields:
+            head, _, rest = field.partition(".")
+            values = [getattr(getattr(p, head), rest) if rest else getattr(p, head) for p in (one, *each)]
+            if values[1] is not None:
+                assert values[0].shape == (3, 1) and values[0][:, 0].tolist() == values[1:], field
+
+
 def test_shares_stay_below_their_bound(h100: Profile) -> None:
     found = applied(h100, np.full(len(NAMES), 9.0))
     for parameter in PARAMETERS:
