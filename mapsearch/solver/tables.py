@@ -139,7 +139,7 @@ def class_sets(problem: Problem) -> list[frozenset[str]]:
     """Sets of communication classes that the problem's relations compare the step with."""
     run = problem.facts.run
     asked = [ALL_CLASSES]
-    if run.exposed_limit < 1.0:
+    if run.exposed_limit < 1.0 or problem.exposure:
         asked.append(frozenset())
     asked += [ALL_CLASSES - {name} for name in sorted(run.exposed_limit_by_class)]
     return list(dict.fromkeys(asked))
