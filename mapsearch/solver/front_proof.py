@@ -16,7 +16,7 @@ from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
 from mapsearch.solver.backends import choose
 from mapsearch.solver.backends.base import Refutation, Tally, remaining_s
-from mapsearch.solver.bounds import memory_limit
+from mapsearch.solver.bounds import memory_limit, slice_bounds
 from mapsearch.solver.cells import CellProblem, cell_problem, evaluate
 from mapsearch.solver.front import FrontPoint, FrontSearch, space_of
 from mapsearch.solver.objectives import Objectives
@@ -27,6 +27,8 @@ from mapsearch.solver.vectors import minimal
 Report = Callable[[Progress], None]
 TOLD_APART = 1e-6
 """Share of a memory limit by which a gap is kept off the point at its end: encodings round to a tenth of it."""
+MOST_S = float(np.finfo(float).max)
+"""Above every step time: a cell whose bound is infinite holds no mapping."""
 CERTIFIED = frozenset({"step_time", "peak_memory", "devices"})
 """Objectives whose gaps a backend can state: a cutoff and a memory limit."""
 
@@ -153,11 +155,18 @@ def _every_gap(problem: Problem, objectives: Objectives, found: FrontSearch) -> 
 
 
 def _inside(found: FrontSearch, gap: Gap) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Cells on so many devices whose bounds reach into the gap."""
-    for (group, _), queued in found.queued.items():
-        if found.groups[group].cell.devices == gap.devices:
-            here = (queued.time_s <= gap.cutoff_s) & (queued.memory <= gap.limit_bytes)
-            yield from ((group, queued.ordered.cells[place]) for place in np.flatnonzero(here))
+    """Cells on so many devices whose bounds, with so much memory, reach into the gap."""
+    for (group, position), queued in found.queued.items():
+        tables = found.groups[group]
+        here = (queued.time_s <= gap.cutoff_s) & (queued.memory <= gap.limit_bytes)
+        if tables.cell.devices != gap.devices or not here.any():
+            continue
+        # With less memory fewer options fit, and the cells' bounds rise.
+        bounds = slice_bounds(tables, position, gap.limit_bytes).bounds
+        for place in np.flatnonzero(here):
+            index = queued.ordered.cells[place]
+            if bounds[index[1:]] <= min(gap.cutoff_s, MOST_S):
+                yield group, index
 
 
 def _limited(problem: Problem, limit_bytes: float) -> Problem:
