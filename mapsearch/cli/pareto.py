@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mapsearch.front import Front
 
 
-@click.command("pareto", short_help="The exact front of step time, memory, devices and other objectives.")
+@click.command("pareto", short_help="The exact front of step time and other objectives.")
 @options.input_options
 @options.constraint_options
 @options.devices_option

@@ -75,7 +75,8 @@ def test_exit_codes(mapsearch, fake, run_file, front, code):
 def test_options_reach_the_search(mapsearch, fake, run_file):
     mapsearch(
         *("pareto", "--model", "m", "--run", run_file, "--topology", "t", "--profile", "p", "--devices", 64),
-        *("--objectives", "step_time,devices", "--certify", "--backend", "milp", "--time-limit", 2.5, "--at-most", "pp=2"),
+        *("--objectives", "step_time,devices", "--certify", "--backend", "milp", "--time-limit", 2.5),
+        *("--at-most", "pp=2"),
     )
     (args, options), *_ = fake.calls
     assert (args[0], args[2]) == ("m", "t")
