@@ -164,7 +164,7 @@ class _Machine:
             try:
                 self.tell(Progress("tables", number, len(todo), self.fastest_s(), None))
                 with interruptible():
-                    made = list(tabulate(self.problem, used, row, prune=prune))
+                    made = list(tabulate(self.problem, used, row, prune=prune, reach=1.0))
                 for tables in made:
                     self.add(tables)
                 self.run(most=EARLY_BLOCKS)
@@ -183,8 +183,11 @@ class _Machine:
         for position in range(len(tables.dp)):
             if not has_options(tables, position) or not tables.allowed[position].any():
                 continue
+            least = memory_floor(tables, position)
+            if not (tables.allowed[position, ..., 0] & (least <= self.memory_bytes)).any():
+                continue
             sharp = slice_bounds(tables, position, self.memory_bytes)
-            floor = np.broadcast_to(memory_floor(tables, position), sharp.bounds.shape)
+            floor = np.broadcast_to(least, sharp.bounds.shape)
             flat_t, flat_m = sharp.bounds.reshape(-1), floor.reshape(-1)
             possible = np.flatnonzero(np.isfinite(flat_t))
             possible = possible[~self.hidden(tables, flat_t[possible], flat_m[possible])]

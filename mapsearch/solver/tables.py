@@ -126,11 +126,11 @@ WHAT_IF = 1.25
 """Options are kept up to this share of usable HBM, so that the search can also say what more memory would unlock."""
 
 
-def _can_fit(problem: Problem, memory: GridMemory) -> NDArray[np.intp]:
-    """Options that some variant fits on its own into HBM, or into what-if HBM; no other can be part of an answer."""
+def _can_fit(problem: Problem, memory: GridMemory, reach: float) -> NDArray[np.intp]:
+    """Options that some variant fits on its own into so many times HBM; no other can be part of an answer."""
     if not any(relation.name == "hbm" for relation in problem.relations):
         return np.arange(len(memory.entry))
-    limit = WHAT_IF * usable_hbm_bytes(problem.facts)
+    limit = reach * usable_hbm_bytes(problem.facts)
     fits = np.logical_and.reduce([np.asarray(v).reshape(-1, np.shape(v)[-1]).min(axis=0) <= limit for v in memory.hbm])
     return np.flatnonzero(fits[memory.entry])
 
@@ -199,13 +199,15 @@ def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...
     return found
 
 
-def tabulate(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], *, prune: bool) -> Iterator[Tables]:
-    """The tables of every group of a pipeline row, with the options that can fit into memory at all.
+def tabulate(
+    problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], *, prune: bool, reach: float = WHAT_IF
+) -> Iterator[Tables]:
+    """The tables of every group of a pipeline row, with the options that can fit into `reach` times the memory at all.
 
     `prune` keeps, of options that differ only in placement, those that no other one beats everywhere.
     """
     sized = sized_groups(problem, used, pp_row)
-    fits = [(_can_fit(problem, s.memory_attention), _can_fit(problem, s.memory_expert)) for s in sized]
+    fits = [tuple(_can_fit(problem, m, reach) for m in (s.memory_attention, s.memory_expert)) for s in sized]
     alive = [(s, keep_a, keep_e) for s, (keep_a, keep_e) in zip(sized, fits, strict=True) if len(keep_a) * len(keep_e)]
     if not alive:
         return
