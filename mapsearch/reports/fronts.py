@@ -85,8 +85,12 @@ def _shown(front: Front, verbose: bool) -> list[FrontPoint]:
     return [point for place, point in enumerate(points) if place in places or point.knee]
 
 
+def _mark(point: FrontPoint) -> str:
+    return ", ".join(word for word, said in (("knee", point.knee), ("open", not point.settled)) if said)
+
+
 def _table(front: Front, points: list[FrontPoint], width: int) -> list[Text]:
-    marks = ["knee" if point.knee else "" if point.settled else "open" for point in points]
+    marks = [_mark(point) for point in points]
     columns = [
         Column("#", [str(point.rank) for point in points]),
         *(
@@ -142,7 +146,7 @@ def front_markdown(front: Front) -> str:
         (
             str(point.rank),
             *(value_text(name, point.objectives[name]) for name in front.objectives),
-            "knee" if point.knee else "" if point.settled else "open",
+            _mark(point),
             sizes_text(point.mapping),
             ", ".join(f"{name} {word}" for name, word in point.mapping.choices.items()),
             placement_text(point.mapping),

@@ -103,6 +103,7 @@ def test_a_stopped_front_says_which_region_is_open(mapsearch, fake, run_file):
     out = mapsearch("pareto", "--run", run_file).out
     assert "OPEN: 4 mappings on the front of step time, peak memory so far: not proven" in out
     assert "step 11.0 s, worst HBM 20.0 GB" in out
+    assert "knee, open" in out
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 200])

@@ -111,6 +111,15 @@ def test_a_front_is_that_of_plain_loops(name, names):
     assert len(judge(facts, names, vectors_by_loops(facts, names)))
 
 
+@pytest.mark.parametrize("launch", ["10 us", "50 us"])
+def test_exposure_survives_pruning_where_stages_wait_for_the_host(launch):
+    """A slower row shortens what waits for the host, and with it the step without communication."""
+    waits = {"host_launch": launch, "kernels_per_layer": 10, "moe_kernels": 10}
+    facts = tiny_facts((2, 2), profile=waits, **SMALL)
+    names = ("step_time", "peak_memory", "exposed_fraction")
+    assert len(judge(facts, names, vectors_by_loops(facts, names))) > 3
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("names", SETS, ids=",".join)
 @pytest.mark.parametrize("name", INSTANCES)
