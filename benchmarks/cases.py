@@ -1,6 +1,6 @@
 """The problems that benchmarks solve, by name.
 
-Contents: Case, CASES, facts_of.
+Contents: Case, CASES, LARGE, facts_of.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from mapsearch.topologies import Topology, fabric_of, load_topology, scaled
 
 
 def asic_of(*sizes: int) -> Topology:
-    """The built-in ASIC cluster with other fan-outs, innermost first."""
+    """The built-in ASIC cluster with other fan-outs, innermost first; a fourth level is like the third."""
     asic = load_topology("asic")
     levels = asic.model_dump()["levels"]
+    if len(sizes) > len(levels):
+        levels.append({**levels[-1], "name": "site"})
     for level, size in zip(levels, sizes, strict=True):
         level["size"] = size
     return Topology.model_validate({**asic.model_dump(), "name": "asic-" + "x".join(map(str, sizes)), "levels": levels})
@@ -39,6 +41,7 @@ class Case:
 CASES = {
     "moe5t-4096": Case("moe-5t, 128K, 4,096 ASICs (8, 8, 64)", "moe-5t", lambda: load_topology("asic")),
     "moe5t-16384": Case("moe-5t, 128K, 16,384 ASICs (8, 32, 64)", "moe-5t", lambda: asic_of(8, 32, 64)),
+    "moe5t-131072": Case("moe-5t, 128K, 131,072 ASICs (8, 8, 16, 128)", "moe-5t", lambda: asic_of(8, 8, 16, 128)),
     "dsv3-1024": Case(
         "DeepSeek-V3, 4K, batch 8,192, 1,024 H100",
         "deepseek-v3",
@@ -54,6 +57,10 @@ CASES = {
         global_batch=2048,
     ),
 }
+
+
+LARGE = ("moe5t-131072",)
+"""Cases that take minutes: run only when they are named."""
 
 
 def facts_of(case: Case) -> Facts:

@@ -12,7 +12,7 @@ import resource
 import time
 from typing import Any
 
-from benchmarks.cases import CASES, facts_of
+from benchmarks.cases import CASES, LARGE, facts_of
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.proof import prove
 from mapsearch.solver.search import search
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--backend", default="auto", choices=("auto", "exhaustive", "cpsat", "milp"))
     parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
     options = parser.parse_args()
-    names = options.case or list(CASES)
+    names = options.case or [name for name in CASES if name not in LARGE]
     context = multiprocessing.get_context("spawn")
     results = {}
     for name in names:

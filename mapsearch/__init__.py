@@ -1,7 +1,7 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)` and `mapsearch.check(...)` are the Python API. Everything is imported on first use, so
-that `import mapsearch` loads neither a solver nor numpy.
+`mapsearch.solve(...)`, `check(...)`, `pareto(...)` and `compare(...)` are the Python API. Everything is imported
+on first use, so that `import mapsearch` loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mapsearch.answer import Answer, CheckReport, RankedMapping
     from mapsearch.api import check, solve
+    from mapsearch.comparing import compare
+    from mapsearch.comparison import Comparison
     from mapsearch.errors import ExitCode, InputError, MapsearchError
+    from mapsearch.front import Front, FrontPoint
+    from mapsearch.fronts import pareto
     from mapsearch.inventories.mapping import Mapping
     from mapsearch.inventories.model import Model
     from mapsearch.inventories.profile import Profile
@@ -24,7 +28,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "CheckReport",
+    "Comparison",
     "ExitCode",
+    "Front",
+    "FrontPoint",
     "InputError",
     "Mapping",
     "MapsearchError",
@@ -34,12 +41,19 @@ __all__ = [
     "RankedMapping",
     "Run",
     "check",
+    "compare",
+    "pareto",
     "solve",
 ]
 
 _HOMES = {
     "solve": "mapsearch.api",
     "check": "mapsearch.api",
+    "pareto": "mapsearch.fronts",
+    "compare": "mapsearch.comparing",
+    "Front": "mapsearch.front",
+    "FrontPoint": "mapsearch.front",
+    "Comparison": "mapsearch.comparison",
     "Answer": "mapsearch.answer",
     "CheckReport": "mapsearch.answer",
     "RankedMapping": "mapsearch.answer",

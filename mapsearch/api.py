@@ -72,7 +72,7 @@ def solve(
     started = time.monotonic()
     deadline = None if time_limit is None else started + time_limit
     with Interrupts():
-        inputs = _read(model, run, topology, profile, devices)
+        inputs = read_inputs(model, run, topology, profile, devices)
         problem = problem_of(inputs.facts)
         prover = _prover(backend) if proof == "auto" else None
         work = _Work(problem, top, deadline, progress)
@@ -95,7 +95,7 @@ def check(
 
     Raises MapsearchError when an input cannot be read or the mapping does not fit the cluster's levels.
     """
-    inputs = _read(model, run, topology, profile, devices)
+    inputs = read_inputs(model, run, topology, profile, devices)
     problem = problem_of(inputs.facts)
     point = point_of(_mapping(mapping), inputs.facts)
     notes = [*inputs.notes, *point.notes]
@@ -116,7 +116,9 @@ def check(
 
 
 @dataclass(frozen=True)
-class _Inputs:
+class Inputs:
+    """What was asked about, read."""
+
     facts: Facts
     named: list[Named]
     notes: list[str]
@@ -124,13 +126,13 @@ class _Inputs:
     """The number that the topology was scaled to."""
 
 
-def _read(
+def read_inputs(
     model: str | Model,
     run: str | Run,
     topology: str | Topology | Fabric,
     profile: str | Profile | None,
     devices: int | None,
-) -> _Inputs:
+) -> Inputs:
     """Inputs by name, path or object as facts."""
     the_model = load_model(model) if isinstance(model, str) else model
     the_run = load_inventory(Run, run) if isinstance(run, str) else run
@@ -151,7 +153,7 @@ def _read(
         Named("profile", _shown(profile or the_profile), the_profile),
         Named("model", _shown(model), the_model),
     ]
-    return _Inputs(Facts(the_model, the_run, fabric, the_profile), named, [*notes, *fabric.notes], devices)
+    return Inputs(Facts(the_model, the_run, fabric, the_profile), named, [*notes, *fabric.notes], devices)
 
 
 def _shown(given: Any) -> str:
@@ -311,7 +313,7 @@ class _Work:
         proven = any(proof.status == "proven" for proof in self.proofs)
         return "optimal" if complete and proven and not disagrees else "feasible"
 
-    def answer(self, inputs: _Inputs) -> Answer:
+    def answer(self, inputs: Inputs) -> Answer:
         """The answer, whatever phase was reached."""
         band = self.band()
         mappings = _told_apart(self.ranked(), band)

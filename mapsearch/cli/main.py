@@ -24,6 +24,8 @@ COMPLETE_VARIABLE = "_MAPSEARCH_COMPLETE"
 COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
+    "pareto": ("mapsearch.cli.pareto:command", "The exact front of step time and other objectives."),
+    "compare": ("mapsearch.cli.compare:command", "Put answers, or fronts, side by side."),
     "model": ("mapsearch.cli.model:command", "List, show and convert models."),
     "topology": ("mapsearch.cli.topology:command", "List, show and validate clusters."),
     "calibrate": ("mapsearch.cli.calibrate:command", "Fit the numbers of a profile to measurements."),

@@ -1,7 +1,8 @@
 """Options that several commands share: inputs, overrides of the run, the user's own constraints, and output.
 
 Contents: FORMATS, OVERRIDES, CONSTRAINTS, CatalogueName, Duration, input_options, constraint_options,
-devices_option, output_options, view_format, output_file, given, read_run, output_format, check_output.
+devices_option, plot_option, output_options, view_format, output_file, given, read_run, output_format, check_output,
+check_plot.
 """
 
 from __future__ import annotations
@@ -147,6 +148,12 @@ def constraint_options(function: F) -> F:
     )(function)
 
 
+def plot_option(function: F) -> F:
+    """--plot."""
+    help_ = "Draw the front as well: FILE.html, FILE.svg or FILE.png (needs 'mapsearch[plots]')."
+    return click.option("--plot", type=click.Path(), metavar="FILE", help=help_)(function)
+
+
 def view_format(*choices: str, help_: str = "How to write the result.") -> Callable[[F], F]:
     """--format of a command that shows one document: a table unless asked otherwise."""
     return click.option(
@@ -180,20 +187,30 @@ def output_format(format_: str | None, output: str | None) -> str:
     return format_ or (_SUFFIXES.get(Path(output).suffix.lower(), "table") if output else "table")
 
 
-def check_output(output: str | None) -> None:
+def check_output(output: str | None, option: str = "--output") -> None:
     """Refuse an unwritable --output before the search rather than after it. Raises UsageError."""
     if output is None:
         return
     path = Path(output)
     try:
         if path.is_dir():
-            raise UsageError("is a directory; name a file in it", file=output, field="--output")
+            raise UsageError("is a directory; name a file in it", file=output, field=option)
         if not path.parent.is_dir():
-            raise UsageError(f"the folder {str(path.parent)!r} does not exist", file=output, field="--output")
+            raise UsageError(f"the folder {str(path.parent)!r} does not exist", file=output, field=option)
         _try_to_write(path)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
-        raise UsageError(f"cannot be written: {reason}", file=output, field="--output") from None
+        raise UsageError(f"cannot be written: {reason}", file=output, field=option) from None
+
+
+def check_plot(plot: str | None) -> None:
+    """Refuse a --plot that cannot be drawn or written before the search. Raises UsageError, BackendMissing."""
+    if plot is None:
+        return
+    from mapsearch.reports.exports.plots import check_plot as check
+
+    check(plot)
+    check_output(plot, option="--plot")
 
 
 def _try_to_write(path: Path) -> None:

@@ -1,6 +1,6 @@
 """Results onto the screen or into a file: the one place that knows formats, widths and encodings.
 
-Contents: emit, text_of, emit_view, write_text.
+Contents: emit, text_of, emit_view, write_text, write_plot.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from mapsearch.answer import Answer, CheckReport
+    from mapsearch.comparison import Comparison
+    from mapsearch.front import Front
+
+    Result = Answer | CheckReport | Front | Comparison
 
 _PIPE_WIDTH = 120
 
 
-def emit(
-    result: Answer | CheckReport, *, format_: str, output: str | None, verbose: bool = False, quiet: bool = False
-) -> None:
+def emit(result: Result, *, format_: str, output: str | None, verbose: bool = False, quiet: bool = False) -> None:
     """Write a result to `output`, or to stdout; a table on a terminal is coloured. Raises UsageError."""
     if output is not None:
         _write(output, text_of(result, format_, verbose=verbose, quiet=quiet))
@@ -37,21 +39,20 @@ def emit(
         sys.stdout.write(text_of(result, format_, verbose=verbose, quiet=quiet))
 
 
-def text_of(result: Answer | CheckReport, format_: str, *, verbose: bool = False, quiet: bool = False) -> str:
+def text_of(result: Result, format_: str, *, verbose: bool = False, quiet: bool = False) -> str:
     """A result as text in one format."""
     from mapsearch import documents
-    from mapsearch.answer import Answer
-    from mapsearch.reports import flat
+    from mapsearch.reports.flat import csv_text
+    from mapsearch.reports.views import VIEWS
 
     if format_ == "json":
         return result.to_json()
     if format_ == "yaml":
         return documents.dump(json.loads(result.to_json()))
     if format_ == "md":
-        return flat.markdown_text(result)
+        return VIEWS[type(result)].markdown(result)
     if format_ == "csv":
-        records = flat.answer_records(result) if isinstance(result, Answer) else flat.report_records(result)
-        return flat.csv_text(records)
+        return csv_text(VIEWS[type(result)].records(result))
     return "".join(f"{line.plain}\n" for line in _lines(result, _PIPE_WIDTH, verbose=verbose, quiet=quiet))
 
 
@@ -80,14 +81,23 @@ def write_text(text: str, output: str | None) -> None:
     print(f"written to {output}", file=sys.stderr)
 
 
-def _lines(result: Answer | CheckReport, width: int, *, verbose: bool, quiet: bool) -> list[Text]:
-    from mapsearch.answer import Answer
-    from mapsearch.reports.tables import solve_lines
-    from mapsearch.reports.verdicts import check_lines
+def write_plot(fronts: Sequence[Front], names: Sequence[str], plot: str, *, quiet: bool = False) -> None:
+    """Draw fronts into a file. Raises UsageError, BackendMissing."""
+    from mapsearch.reports.exports.plots import plot_bytes
 
-    if isinstance(result, Answer):
-        return solve_lines(result, width=width, verbose=verbose, footer=not quiet)
-    return check_lines(result, width=width, verbose=verbose, footer=not quiet)
+    drawn = plot_bytes(fronts, names, Path(plot).suffix.lower())
+    try:
+        Path(plot).write_bytes(drawn)
+    except OSError as problem:
+        raise UsageError(f"cannot be written: {problem.strerror}", file=plot, field="--plot") from None
+    if not quiet:
+        print(f"drawn into {plot}", file=sys.stderr)
+
+
+def _lines(result: Result, width: int, *, verbose: bool, quiet: bool) -> list[Text]:
+    from mapsearch.reports.views import VIEWS
+
+    return VIEWS[type(result)].lines(result, width=width, verbose=verbose, footer=not quiet)
 
 
 def _screen_width() -> int:

@@ -18,6 +18,8 @@ DOCUMENTS = {
     "steps": "mapsearch.calibration.steps:MeasuredSteps",
     "topology": "mapsearch.topologies.spec:Topology",
     "answer": "mapsearch.answer:Answer",
+    "front": "mapsearch.front:Front",
+    "comparison": "mapsearch.comparison:Comparison",
     "check": "mapsearch.answer:CheckReport",
 }
 """Document: where its record lives."""

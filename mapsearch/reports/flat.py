@@ -1,6 +1,6 @@
 """Answers and reports as records: CSV and Markdown.
 
-Contents: answer_records, report_records, csv_text, markdown_text.
+Contents: answer_records, report_records, csv_text, markdown_text, markdown_table.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _answer_markdown(answer: Answer) -> str:
     verdict, inputs = solve_lines(answer, width=10**6, footer=False)[:2]
     body = [f"**{verdict.plain}**", inputs.plain]
     if rows:
-        body.append(_table(titles, rows))
+        body.append(markdown_table(titles, rows))
         body.append("\n".join(f"- {price_text(one)}" for one in answer.prices))
     else:
         body += ["\n".join(f"- {s}" for conflict in answer.conflicts for s in conflict.sentences)]
@@ -80,7 +80,7 @@ def _answer_markdown(answer: Answer) -> str:
             (one.lever, "" if one.step_time_s is None else human.seconds(one.step_time_s), one.mapping)
             for one in answer.relaxations
         ]
-        body += [_table(("change", "step", "mapping that then fits"), changes)] if changes else []
+        body += [markdown_table(("change", "step", "mapping that then fits"), changes)] if changes else []
     body.append("\n".join(f"- {line.plain}" for line in footer_lines(answer, 10**6, verbose=True) if line.plain))
     return "\n\n".join(part for part in body if part) + "\n"
 
@@ -98,11 +98,17 @@ def _report_markdown(report: CheckReport) -> str:
     ]
     verdict = "fits" if report.feasible else f"{len(report.broken)} of {len(report.margins)} relations do not hold"
     sizes = f"{sizes_text(report.mapping)}; {placement_text(report.mapping)}" if report.mapping else ""
-    body = [f"**{verdict}**", sizes, _table(("relation", "", "demand", "limit", "margin", "origin", "why"), rows)]
+    body = [
+        f"**{verdict}**",
+        sizes,
+        markdown_table(("relation", "", "demand", "limit", "margin", "origin", "why"), rows),
+    ]
     return "\n\n".join(part for part in body if part) + "\n"
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 

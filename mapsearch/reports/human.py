@@ -1,6 +1,6 @@
 """Numbers as people read them: `1.25 TB`, `12.3 s`, `4.2 M`.
 
-Contents: amount, seconds, count, percent, scaled_unit, measured, plain_number.
+Contents: scaled, amount, seconds, count, percent, scaled_unit, measured, plain_number.
 
 These are for reading only; files carry SI floats.
 """
@@ -22,7 +22,8 @@ def _digits(value: float, digits: int = 3) -> str:
     return f"{value:.{decimals}f}"
 
 
-def _scaled(value: float, unit: str, gap: str = " ") -> str:
+def scaled(value: float, unit: str, gap: str = " ") -> str:
+    """A value in a unit with a prefix from a thousand on: `4.2 MJ`."""
     if not math.isfinite(value):
         return f"{value} {unit}".strip()
     for step, prefix in _STEPS:
@@ -33,7 +34,7 @@ def _scaled(value: float, unit: str, gap: str = " ") -> str:
 
 def amount(value_bytes: float) -> str:
     """Memory: `74.1 GB`, `1.25 TB`."""
-    return _scaled(value_bytes, "B")
+    return scaled(value_bytes, "B")
 
 
 def seconds(value_s: float, digits: int = 3) -> str:
@@ -52,7 +53,7 @@ def count(value: float) -> str:
         return f"{value:.2g}".replace("e+0", "e").replace("e+", "e")
     if abs(value) < 1e5 and float(value).is_integer():
         return f"{value:,.0f}"
-    return _scaled(value, "")
+    return scaled(value, "")
 
 
 def percent(fraction: float) -> str:
@@ -79,7 +80,7 @@ def measured(value: float, unit: str) -> str:
 
 def plain_number(value: float) -> str:
     """A number without a unit, short."""
-    return count(value) if float(value).is_integer() else _scaled(value, "")
+    return count(value) if float(value).is_integer() else scaled(value, "")
 
 
 _SCALED: dict[str, Callable[[float], str]] = {

@@ -1,7 +1,7 @@
 """The table view of a solve: one screenful, made to fit the width.
 
 Contents: solve_lines, anatomy, footer_lines, memory_text, placement_text, sizes_text, binding_text, price_text,
-proof_text.
+proof_text, assumptions_text.
 """
 
 from __future__ import annotations
@@ -283,12 +283,12 @@ def footer_lines(answer: Answer, width: int, *, verbose: bool) -> list[Text]:
         *(proof_text(proof) for proof in answer.proofs if verbose or proof.status != "proven"),
     ]
     if answer.provenance.assumptions:
-        facts.append(f"Rests on {_assumptions(answer.provenance.assumptions, verbose)}")
+        facts.append(f"Rests on {assumptions_text(answer.provenance.assumptions, verbose)}")
     facts += [f"Note: {note}" for note in answer.notes]
     return [Text(""), *(line for fact in facts for line in flowed(fact, width=width, style="dim"))]
 
 
-def _assumptions(sentences: Sequence[str], verbose: bool) -> str:
+def assumptions_text(sentences: Sequence[str], verbose: bool) -> str:
     """Assumptions by where they stand: `topology asic: HBM 96 GB (assumed), ...`; the first of each in short."""
     by_home: dict[str, list[str]] = {}
     for sentence in sentences:

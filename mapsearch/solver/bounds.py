@@ -1,6 +1,6 @@
 """Lower bounds of cells: quick ones for whole groups, sharp ones for the cells of one DP size.
 
-Contents: compute_floor_s, quick_bound, Slice, slice_bounds.
+Contents: compute_floor_s, has_options, quick_bound, memory_floor, memory_limit, Slice, slice_bounds.
 
 Each grid's sums are replaced by their best value over a list of options; the composition grows with every time and
 shrinks with every window, so what it then returns is a lower bound. The quick bound takes all options of a DP size;
@@ -54,6 +54,11 @@ def compute_floor_s(facts: Facts) -> float:
 def _own(tables: Tables, position: int) -> NDArray[np.intp]:
     """Attention options of one DP size."""
     return np.flatnonzero(tables.attention.options.sizes[2] == tables.dp[position])
+
+
+def has_options(tables: Tables, position: int) -> bool:
+    """Whether some attention option has this DP size."""
+    return bool(len(_own(tables, position)))
 
 
 def _attention_pick(tables: Tables, own: NDArray[np.intp]) -> Pick:

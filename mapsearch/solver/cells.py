@@ -180,6 +180,8 @@ class Evaluation:
     step_time_s: Floats
     """Shape (attention options, expert options)."""
     feasible: NDArray[np.bool_]
+    view: PairView
+    """The pairs as relations see them."""
 
 
 def evaluate(problem: Problem, cell: CellProblem) -> Evaluation:
@@ -192,7 +194,7 @@ def _evaluated(problem: Problem, cell: CellProblem, shape: tuple[int, ...]) -> E
     feasible = np.ones(shape, dtype=bool)
     for relation in problem.side("pair"):
         feasible &= relation.demand(view) <= relation.limit(view)
-    return Evaluation(np.broadcast_to(view.step_time_s, shape), feasible)
+    return Evaluation(np.broadcast_to(view.step_time_s, shape), feasible, view)
 
 
 @dataclass(frozen=True)
@@ -287,7 +289,7 @@ def evaluate_block(problem: Problem, block: Block) -> Evaluation:
     shape = (len(block.cells), len(joined.attention), len(joined.expert))
     result = _evaluated(problem, widened(block), shape)
     allowed = block.allowed_attention[..., :, None] & block.allowed_expert[..., None, :]
-    return Evaluation(result.step_time_s, result.feasible & allowed)
+    return Evaluation(result.step_time_s, result.feasible & allowed, result.view)
 
 
 def _wide(value: Num) -> Num:

@@ -1,6 +1,7 @@
 """The options of a search: how each axis may be cut over the levels of the fabric.
 
-Contents: divisors, used_fan_outs, pipeline_rows, Options, attention_options, expert_options, option_counts.
+Contents: divisors, used_fan_outs, partial_fan_outs, pipeline_rows, Options, attention_options, expert_options,
+option_counts.
 
 A grid's rows multiply, level by level, to what the pipeline leaves of the fan-out (F6: parallelism matrices).
 """
@@ -38,6 +39,16 @@ def triples(number: int) -> Ints:
 def used_fan_outs(fan_outs: Sequence[int]) -> list[tuple[int, ...]]:
     """Fan-outs that a mapping may use (see `unit_counts`), largest device count first."""
     return sorted(itertools.product(*map(unit_counts, fan_outs)), key=lambda used: (-math.prod(used), used))
+
+
+def partial_fan_outs(fan_outs: Sequence[int]) -> list[tuple[int, ...]]:
+    """As `used_fan_outs`, with parts of the cluster: whole units of one level, a power of two of them, inside one
+    unit of the level above; largest device count first."""
+    found = set(used_fan_outs(fan_outs))
+    for level, size in enumerate(fan_outs):
+        powers = [1 << power for power in range(size.bit_length())]
+        found |= {(*fan_outs[:level], units, *(1 for _ in fan_outs[level + 1 :])) for units in powers}
+    return sorted(found, key=lambda used: (-math.prod(used), used))
 
 
 def pipeline_rows(used: Sequence[int], most_stages: int) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ from mapsearch.constraints import relations_of
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.run import Run, read_axis
 from mapsearch.relation import Relation, Side
-from mapsearch.solver.options import divisors, used_fan_outs
+from mapsearch.solver.options import divisors, partial_fan_outs, used_fan_outs
 
 VARIANT_AXES = ("micro_batch", "pipeline", "recompute", "zero", "offload")
 """Dimensions of a cell's variants; `pipeline` is a schedule with its VPP."""
@@ -28,6 +28,10 @@ class Problem:
     relations: tuple[Relation, ...]
     all_devices: bool = False
     """Only mappings that use every device."""
+    fewer_devices: bool = False
+    """Also mappings on a part of the cluster."""
+    exposure: bool = False
+    """Tables also hold what a step takes without communication."""
 
     def side(self, side: Side) -> tuple[Relation, ...]:
         """The relations of one side."""
@@ -46,7 +50,8 @@ class Problem:
         """Fan-outs to consider, all devices first."""
         if self.all_devices:
             return [self.facts.fabric.fan_outs]
-        return used_fan_outs(self.facts.fabric.fan_outs)
+        fan_outs = self.facts.fabric.fan_outs
+        return partial_fan_outs(fan_outs) if self.fewer_devices else used_fan_outs(fan_outs)
 
     @cached_property
     def whole_batches(self) -> bool:

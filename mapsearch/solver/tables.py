@@ -129,11 +129,11 @@ WHAT_IF = 1.25
 """Options are kept up to this share of usable HBM, so that the search can also say what more memory would unlock."""
 
 
-def _can_fit(problem: Problem, memory: GridMemory) -> NDArray[np.intp]:
-    """Options that some variant fits on its own into HBM, or into what-if HBM; no other can be part of an answer."""
+def _can_fit(problem: Problem, memory: GridMemory, reach: float) -> NDArray[np.intp]:
+    """Options that some variant fits on its own into so many times HBM; no other can be part of an answer."""
     if not any(relation.name == "hbm" for relation in problem.relations):
         return np.arange(len(memory.entry))
-    limit = WHAT_IF * usable_hbm_bytes(problem.facts)
+    limit = reach * usable_hbm_bytes(problem.facts)
     fits = np.logical_and.reduce([np.asarray(v).reshape(-1, np.shape(v)[-1]).min(axis=0) <= limit for v in memory.hbm])
     return np.flatnonzero(fits[memory.entry])
 
@@ -142,7 +142,7 @@ def class_sets(problem: Problem) -> list[frozenset[str]]:
     """Sets of communication classes that the problem's relations compare the step with."""
     run = problem.facts.run
     asked = [ALL_CLASSES]
-    if run.exposed_limit < 1.0:
+    if run.exposed_limit < 1.0 or problem.exposure:
         asked.append(frozenset())
     asked += [ALL_CLASSES - {name} for name in sorted(run.exposed_limit_by_class)]
     return list(dict.fromkeys(asked))
@@ -202,13 +202,15 @@ def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...
     return found
 
 
-def tabulate(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], *, prune: bool) -> Iterator[Tables]:
-    """The tables of every group of a pipeline row, with the options that can fit into memory at all.
+def tabulate(
+    problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], *, prune: bool, reach: float = WHAT_IF
+) -> Iterator[Tables]:
+    """The tables of every group of a pipeline row, with the options that can fit into `reach` times the memory at all.
 
     `prune` keeps, of options that differ only in placement, those that no other one beats everywhere.
     """
     sized = sized_groups(problem, used, pp_row)
-    fits = [(_can_fit(problem, s.memory_attention), _can_fit(problem, s.memory_expert)) for s in sized]
+    fits = [tuple(_can_fit(problem, m, reach) for m in (s.memory_attention, s.memory_expert)) for s in sized]
     alive = [(s, keep_a, keep_e) for s, (keep_a, keep_e) in zip(sized, fits, strict=True) if len(keep_a) * len(keep_e)]
     if not alive:
         return

@@ -32,6 +32,10 @@ class Device:
     """NVMe per device that offload may use; 0 when there is none."""
     nvme_bytes_per_s: float = 0.0
     """A device's share of the bandwidth between NVMe and host, one direction."""
+    power_w: float | None = None
+    """What one device draws while it trains, host and cooling included where the user counts them; unknown: None."""
+    price_per_hour: float | None = None
+    """Price of one device for an hour, in any currency; unknown: None."""
     sources: dict[str, str] = field(default_factory=dict)
 
     def peak(self, number_format: str) -> float:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from mapsearch.errors import near_miss
 from mapsearch.records import Inventory, Record
 from mapsearch.topologies.fabric import Device, LevelKind
-from mapsearch.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds
+from mapsearch.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, Watts
 
 MAX_DEVICES = 2**30
 Direction = Literal["one_way", "both"]
@@ -43,6 +43,10 @@ class DeviceSpec(Record):
     """NVMe per device that offload may use."""
     nvme_bandwidth: BytesPerSecond = 0.0
     """A device's share of what its host reads from or writes to NVMe, one way; the slower of the two if they differ."""
+    power: Watts | None = Field(default=None, gt=0)
+    """Of one device while it trains, with what you count to it of host and cooling; only the objective energy asks."""
+    price_per_hour: float | None = Field(default=None, gt=0)
+    """Of one device, in any currency; only the objective cost asks."""
 
     def device(self) -> Device:
         """The device in SI units."""
@@ -55,6 +59,8 @@ class DeviceSpec(Record):
             host_bytes_per_s=self.host_bandwidth,
             nvme_bytes=self.nvme,
             nvme_bytes_per_s=self.nvme_bandwidth,
+            power_w=self.power,
+            price_per_hour=self.price_per_hour,
             sources=dict(self.sources),
         )
 

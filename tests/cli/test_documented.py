@@ -67,6 +67,12 @@ def test_every_exit_code_is_documented():
         ("topology.md", "mapsearch.topologies.spec", "LinkSpec"),
         ("answer.md", "mapsearch.answer", "RankedMapping"),
         ("answer.md", "mapsearch.answer", "Answer"),
+        ("front.md", "mapsearch.front", "FrontPoint"),
+        ("front.md", "mapsearch.front", "Front"),
+        ("front.md", "mapsearch.comparison", "Moved"),
+        ("front.md", "mapsearch.comparison", "Term"),
+        ("front.md", "mapsearch.comparison", "Crossing"),
+        ("front.md", "mapsearch.comparison", "Comparison"),
     ],
 )
 def test_every_field_is_documented(page, module, record):

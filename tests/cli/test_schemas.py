@@ -6,10 +6,12 @@ import json
 from importlib import resources
 
 import answers
+import fronts
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from mapsearch.comparing import compare
 from mapsearch.records import catalogue_names
 
 INVENTORIES, TOPOLOGIES = "mapsearch.inventories", "mapsearch.topologies"
@@ -60,3 +62,7 @@ def test_answers_and_reports_are_valid(problems):
     for answer in (answers.optimal(), answers.infeasible(), answers.unknown()):
         assert problems("answer", json.loads(answer.to_json())) == []
     assert problems("check", json.loads(answers.report().to_json())) == []
+    for front in (fronts.front(), fronts.open_front(), fronts.empty("infeasible")):
+        assert problems("front", json.loads(front.to_json())) == []
+    for pair in ((answers.optimal(), answers.infeasible()), (fronts.front(), fronts.open_front())):
+        assert problems("comparison", json.loads(compare(*pair).to_json())) == []

@@ -5,7 +5,7 @@ pruning with `mapsearch.solver`; only the estimate of one mapping and the relati
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mapsearch.axes import Schedule, written
 from mapsearch.costs.estimate import layout_trouble, number, point_of
@@ -37,10 +37,10 @@ def used_units(size: int) -> set[int]:
     return {size, power}
 
 
-def placements(facts: Facts) -> Iterator[dict[str, Row]]:
+def placements(facts: Facts, fan_outs: Iterable[Row] | None = None) -> Iterator[dict[str, Row]]:
     """Rows of all seven axes: on every level both grids cut the same units, and share the pipeline's cut."""
     moe = facts.model.moe is not None
-    for used in itertools.product(*(sorted(used_units(level.size)) for level in facts.fabric.levels)):
+    for used in fan_outs or itertools.product(*(sorted(used_units(level.size)) for level in facts.fabric.levels)):
         per_level = []
         for units in used:
             attention = list(splits(units, 4))
@@ -81,9 +81,9 @@ def variants(facts: Facts, rows: dict[str, Row]) -> Iterator[dict[str, int]]:
         yield {**size, **choice, "offload": offload, "cp_kind": kind, "dispatcher": dispatcher}
 
 
-def mappings(facts: Facts) -> Iterator[Mapping]:
+def mappings(facts: Facts, fan_outs: Iterable[Row] | None = None) -> Iterator[Mapping]:
     names = facts.fabric.level_names
-    for rows in placements(facts):
+    for rows in placements(facts, fan_outs):
         placement = {axis: dict(zip(names, row, strict=True)) for axis, row in rows.items()}
         for values in variants(facts, rows):
             named = {axis: written(axis, value) for axis, value in values.items()}

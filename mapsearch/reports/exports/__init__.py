@@ -1,0 +1,1 @@
+"""What is drawn rather than written: plots of fronts."""

@@ -1,0 +1,39 @@
+"""Every result that commands show, with its views: lines of a table, records, Markdown.
+
+Contents: View, VIEWS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.text import Text
+
+from mapsearch.answer import Answer, CheckReport
+from mapsearch.comparison import Comparison
+from mapsearch.front import Front
+from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
+from mapsearch.reports.flat import answer_records, markdown_text, report_records
+from mapsearch.reports.fronts import front_lines, front_markdown, front_records
+from mapsearch.reports.tables import solve_lines
+from mapsearch.reports.verdicts import check_lines
+
+
+@dataclass(frozen=True)
+class View:
+    """How one kind of result is shown."""
+
+    lines: Callable[..., list[Text]]
+    records: Callable[[Any], list[dict[str, Any]]]
+    markdown: Callable[[Any], str]
+
+
+VIEWS: dict[type, View] = {
+    Answer: View(solve_lines, answer_records, markdown_text),
+    CheckReport: View(check_lines, report_records, markdown_text),
+    Front: View(front_lines, front_records, front_markdown),
+    Comparison: View(comparison_lines, comparison_records, comparison_markdown),
+}
+"""Kind of result: its views."""

@@ -1,0 +1,185 @@
+"""A second way to a front: enumeration of a small space, or a refutation of every gap between its points.
+
+Contents: by_exhaustion, Gap, gaps, certify.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mapsearch.answer import Proof
+from mapsearch.progress import Progress
+from mapsearch.quantity import Floats
+from mapsearch.solver.backends import choose
+from mapsearch.solver.backends.base import Refutation, Tally, remaining_s
+from mapsearch.solver.bounds import memory_limit, slice_bounds
+from mapsearch.solver.cells import CellProblem, cell_problem, evaluate
+from mapsearch.solver.front import FrontPoint, FrontSearch, space_of
+from mapsearch.solver.objectives import Objectives
+from mapsearch.solver.problem import Problem
+from mapsearch.solver.proof import MOST_PAIRS, SAME, whole_space
+from mapsearch.solver.vectors import minimal
+
+Report = Callable[[Progress], None]
+TOLD_APART = 1e-6
+"""Share of a memory limit by which a gap is kept off the point at its end: encodings round to a tenth of it."""
+MOST_S = float(np.finfo(float).max)
+"""Above every step time: a cell whose bound is infinite holds no mapping."""
+CERTIFIED = frozenset({"step_time", "peak_memory", "devices"})
+"""Objectives whose gaps a backend can state: a cutoff and a memory limit."""
+
+
+def by_exhaustion(
+    problem: Problem, objectives: Objectives, found: FrontSearch, deadline: float | None = None
+) -> Proof | None:
+    """The front of all pairs of all cells, nothing bounded or pruned; None when there are too many of them."""
+    started = time.monotonic()
+    asked = space_of(problem, objectives)
+    cells = whole_space(asked, found.mappings, MOST_PAIRS["exhaustive"], deadline)
+    if cells is None:
+        return None
+    every = [np.zeros((0, len(objectives.names)))]
+    for cell in cells:
+        if remaining_s(deadline) <= 0.0:
+            return Proof(backend="exhaustive", status="not proven", kind="exhaustion", detail="time ran out")
+        every.append(vectors_of(asked, objectives, cell))
+    joined = np.concatenate(every)
+    difference = _difference(np.array([p.values for p in found.points]).reshape(-1, joined.shape[1]), joined)
+    pairs = sum(len(cell.attention) * len(cell.expert) for cell in cells)
+    return Proof(
+        backend="exhaustive",
+        status="disagrees" if difference else "proven",
+        kind="exhaustion",
+        seconds=time.monotonic() - started,
+        detail=difference or f"{len(cells):,} cells with {pairs:,} pairs, all options",
+    )
+
+
+def vectors_of(problem: Problem, objectives: Objectives, cell: CellProblem) -> Floats:
+    """Minimal vectors of a cell's feasible pairs."""
+    result = evaluate(problem, cell)
+    shape, view = result.feasible.shape, result.view
+    peak = np.broadcast_to(np.maximum.reduce(np.broadcast_arrays(*view.memory)), shape)
+    share: Floats = np.zeros(shape)
+    if "exposed_fraction" in objectives:
+        share = (result.step_time_s - view.step_time_with(frozenset())) / result.step_time_s
+    vectors = objectives.values(result.step_time_s, peak, share, cell.tables.cell.devices)
+    flat = vectors[result.feasible & ~np.isnan(result.step_time_s)]
+    return np.asarray(flat[minimal(flat)])
+
+
+def _difference(listed: Floats, every: Floats) -> str | None:
+    """The first vector of one front that the other does not reach, both ways; None when there is none."""
+    front = np.unique(every[minimal(every)], axis=0)
+    for name, mine, other in (("the search", front, listed), ("the enumeration", listed, front)):
+        for vector in mine:
+            # Sums of the same terms in another order differ by rounding.
+            reach = vector + SAME * np.abs(vector)
+            if not (other <= reach).all(axis=1).any():
+                return f"{name} has nothing at or below {tuple(vector.tolist())}"
+    return None
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A box between neighbours of a front: mappings on so many devices, faster than one and smaller than the next."""
+
+    devices: int
+    cutoff_s: float
+    limit_bytes: float
+
+
+def gaps(points: list[FrontPoint], objectives: Objectives, devices: int, limit_bytes: float) -> list[Gap]:
+    """The boxes that hold every mapping on so many devices that no point equals or dominates."""
+    near = [p for p in points if p.devices <= devices or "devices" not in objectives]
+    steps = np.array([(p.candidate.step_time_s, p.peak_bytes) for p in near]).reshape(-1, 2)
+    if "peak_memory" not in objectives:
+        return [Gap(devices, float(min(steps[:, 0], default=np.inf)), limit_bytes)]
+    stairs = sorted((m, t) for t, m in steps[minimal(steps)].tolist())
+    memory = [m * (1.0 - TOLD_APART) for m, _ in stairs] + [limit_bytes]
+    return [Gap(devices, t, m) for t, m in zip([np.inf, *(t for _, t in stairs)], memory, strict=True)]
+
+
+def certify(
+    problem: Problem,
+    objectives: Objectives,
+    found: FrontSearch,
+    backend: str = "auto",
+    deadline: float | None = None,
+    report: Report | None = None,
+) -> Proof:
+    """Refute every gap of a complete front with a solver: nothing in it is feasible. Raises BackendMissing."""
+    started, solver, kind = time.monotonic(), choose(backend), "gaps between the points"
+    tell = report or (lambda _progress: None)
+
+    def told(status: str, detail: str) -> Proof:
+        seconds = time.monotonic() - started
+        return Proof.model_validate(
+            {"backend": solver.name, "status": status, "kind": kind, "detail": detail, "seconds": seconds}
+        )
+
+    other = [name for name in objectives.names if name not in CERTIFIED]
+    if other:
+        return told("not proven", f"no backend can state {', '.join(other)}")
+    if not found.complete:
+        return told("not proven", "the search was cut short")
+    asked, tally, todo = space_of(problem, objectives), Tally(), _every_gap(problem, objectives, found)
+    for number, gap in enumerate(todo):
+        if remaining_s(deadline) <= 0.0:
+            return told("not proven", f"time ran out after {number} of {len(todo)} gaps")
+        tell(Progress(f"proof ({solver.name})", number, len(todo)))
+        cells = [cell_problem(found.groups[group], index) for group, index in _inside(found, gap)]
+        if not cells:
+            continue
+        result = solver.refute(_limited(asked, gap.limit_bytes), cells, gap.cutoff_s, set(), deadline)
+        if result.verdict != "proven":
+            return told(*_unproven(result, gap))
+        tally.solves, tally.cells = tally.solves + 1, tally.cells + result.cells
+        tally.error_s, tally.literals = max(tally.error_s, result.error_s), tally.literals + result.literals
+    return told(
+        "proven",
+        f"{len(todo)} gaps, {tally.solves} of them with cells that the bounds leave; {tally.cells:,} cells with "
+        f"{tally.literals:,} literals solved; differences below {tally.error_s:.1e} s or {TOLD_APART:g} of the memory "
+        "are not told apart",
+    )
+
+
+def _every_gap(problem: Problem, objectives: Objectives, found: FrontSearch) -> list[Gap]:
+    counts = sorted({tables.cell.devices for tables in found.groups})
+    limit = memory_limit(problem)
+    return [gap for devices in counts for gap in gaps(found.points, objectives, devices, limit)]
+
+
+def _inside(found: FrontSearch, gap: Gap) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Cells on so many devices whose bounds, with so much memory, reach into the gap."""
+    for (group, position), queued in found.queued.items():
+        tables = found.groups[group]
+        here = (queued.time_s <= gap.cutoff_s) & (queued.memory <= gap.limit_bytes)
+        if tables.cell.devices != gap.devices or not here.any():
+            continue
+        # With less memory fewer options fit, and the cells' bounds rise.
+        bounds = slice_bounds(tables, position, gap.limit_bytes).bounds
+        for place in np.flatnonzero(here):
+            index = queued.ordered.cells[place]
+            if bounds[index[1:]] <= min(gap.cutoff_s, MOST_S):
+                yield group, index
+
+
+def _limited(problem: Problem, limit_bytes: float) -> Problem:
+    """The problem with less memory per device."""
+    relations = (
+        replace(relation, limit=lambda _view: limit_bytes) if relation.name == "hbm" else relation
+        for relation in problem.relations
+    )
+    return replace(problem, relations=tuple(relations))
+
+
+def _unproven(result: Refutation, gap: Gap) -> tuple[str, str]:
+    box = f"{gap.devices:,} devices, below {gap.cutoff_s!r} s and {gap.limit_bytes!r} bytes"
+    if result.witness is None:
+        return "not proven", f"time ran out in the gap of {box}"
+    return "disagrees", f"in the gap of {box}: {result.witness.step_time_s!r} s for {result.witness.key}"
