@@ -1,7 +1,7 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)` and `mapsearch.check(...)` are the Python API. Everything is imported on first use, so
-that `import mapsearch` loads neither a solver nor numpy.
+`mapsearch.solve(...)`, `mapsearch.check(...)` and `mapsearch.sweep(...)` are the Python API. Everything is
+imported on first use, so that `import mapsearch` loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mapsearch.inventories.profile import Profile
     from mapsearch.inventories.run import Run
     from mapsearch.progress import Progress
+    from mapsearch.sweeps.run import SweepResult, sweep
 
 __all__ = [
     "Answer",
@@ -33,13 +34,17 @@ __all__ = [
     "Progress",
     "RankedMapping",
     "Run",
+    "SweepResult",
     "check",
     "solve",
+    "sweep",
 ]
 
 _HOMES = {
     "solve": "mapsearch.api",
     "check": "mapsearch.api",
+    "sweep": "mapsearch.sweeps.run",
+    "SweepResult": "mapsearch.sweeps.run",
     "Answer": "mapsearch.answer",
     "CheckReport": "mapsearch.answer",
     "RankedMapping": "mapsearch.answer",

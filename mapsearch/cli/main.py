@@ -24,6 +24,7 @@ COMPLETE_VARIABLE = "_MAPSEARCH_COMPLETE"
 COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
+    "sweep": ("mapsearch.cli.sweep:command", "Run many searches from one file; what is killed continues."),
     "model": ("mapsearch.cli.model:command", "List, show and convert models."),
     "topology": ("mapsearch.cli.topology:command", "List, show and validate clusters."),
     "calibrate": ("mapsearch.cli.calibrate:command", "Fit the numbers of a profile to measurements."),
