@@ -12,6 +12,7 @@ import signal
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ SWEEP: dict[str, Any] = {
 def measure(items: int, workers: int) -> dict[str, Any]:
     """Run the sweep, kill one worker when half of it is done, and count what is in the file."""
     plan = plan_of(SWEEP)
-    plan = type(plan)(plan.name, plan.items[:items], plan.remarks)
+    plan = replace(plan, items=plan.items[:items])
     killed: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         cluster = distributed.LocalCluster(

@@ -88,10 +88,12 @@ def command(
                 plan, output, jobs=jobs, scheduler=scheduler, local_cluster=local_cluster, retry_failed=retry_failed,
                 progress=progress, remark=remark,
             )  # fmt: skip
+    from mapsearch.sweeps.settings import counted
+
     _show(result, group_by, rank_by, format_, quiet=quiet, verbose=verbose)
     code = exit_code(result, interrupted=interrupts.seen)
     if not quiet and (result.interrupted or result.missing) and not export:
-        print(f"mapsearch: {result.missing:,} items are left; the same command continues", file=sys.stderr)
+        print(f"mapsearch: not run yet: {counted(result.missing, 'item')}; the same command continues", file=sys.stderr)
     return code
 
 

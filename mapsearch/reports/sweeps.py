@@ -14,7 +14,7 @@ from mapsearch.reports import human
 from mapsearch.reports.layout import Column, flowed, grid, section
 from mapsearch.sweeps.record import SweepItem
 from mapsearch.sweeps.run import Plan, SweepResult, flat
-from mapsearch.sweeps.settings import shown
+from mapsearch.sweeps.settings import counted, shown
 
 SCHEMA = "mapsearch.sweep-summary/1"
 RANKED_BY: dict[str, tuple[str, Callable[[SweepItem], float]]] = {
@@ -88,7 +88,9 @@ def sweep_lines(
     counts = ", ".join(f"{count:,} {status}" for status, count in result.counts().items())
     missing = f", {result.missing:,} not run" if result.missing else ""
     lines = flowed(
-        f"{result.name}: {result.total:,} items: {counts or 'no results yet'}{missing}", width=width, style="bold"
+        f"{result.name}: {counted(result.total, 'item')}: {counts or 'no results yet'}{missing}",
+        width=width,
+        style="bold",
     )
     if not result.records:
         return lines
@@ -109,7 +111,7 @@ def sweep_lines(
 def plan_lines(plan: Plan, *, width: int, verbose: bool = False) -> list[Text]:
     """What a sweep would run."""
     names = varying([item.settings for item in plan.items])
-    lines = flowed(f"{plan.name}: {len(plan.items):,} items", width=width, style="bold")
+    lines = flowed(f"{plan.name}: {counted(len(plan.items), 'item')}", width=width, style="bold")
     shown_items = plan.items if verbose else plan.items[:MOST_ROWS]
     columns = [Column("#", [str(number) for number in range(1, len(shown_items) + 1)])]
     columns += [Column(name, [shown(item.settings.get(name)) for item in shown_items], left=True) for name in names]

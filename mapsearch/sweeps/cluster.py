@@ -6,6 +6,7 @@ Contents: Cluster, dask_setup.
 from __future__ import annotations
 
 import contextlib
+import importlib.resources
 import queue
 import re
 import signal
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
+import mapsearch
 from mapsearch.errors import BackendMissing, Stopped, UsageError
 from mapsearch.interrupts import requested
 from mapsearch.sweeps.processes import TICK_S, Outcome
@@ -64,6 +66,11 @@ class Cluster:
             raise UsageError(
                 f"no scheduler answers at {self._address} within {CONNECT_S:g} s", field="--scheduler"
             ) from None
+        try:
+            self._check_environments()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(
@@ -89,6 +96,18 @@ class Cluster:
                 "`if __name__ == '__main__':`, since each worker imports it"
             ) from problem
 
+    def _check_environments(self) -> None:
+        """Refuse a cluster on which mapsearch cannot be imported: a worker that gets its tasks would die of them."""
+        look = importlib.resources.files  # imports the package, and is there on any machine
+        try:
+            self._client.run_on_scheduler(look, "mapsearch")
+            self._client.run(look, "mapsearch")
+        except ImportError as problem:
+            raise BackendMissing(
+                f"the scheduler or a worker of {self.where} cannot import mapsearch ({problem}); "
+                f"install mapsearch {mapsearch.__version__} on both"
+            ) from None
+
     @property
     def where(self) -> str:
         """The scheduler's address."""
@@ -98,9 +117,7 @@ class Cluster:
         """Records as they come."""
         ready: queue.SimpleQueue[Any] = queue.SimpleQueue()
         running: dict[str, tuple[Any, Task]] = {}
-        room, looked = self._room(), time.monotonic()
-        if not room:
-            self._remark(f"{self.where} has no workers yet; the items wait for one")
+        room, looked = self._room(before=1), time.monotonic()
         while True:
             while not requested() and len(running) < max(1, room):
                 task = next(tasks, None)
@@ -114,14 +131,17 @@ class Cluster:
                 future, task = running.pop(key)
                 yield from self._gathered(future, task)
             if time.monotonic() - looked > 1.0:  # workers come and go
-                room, looked = self._room(), time.monotonic()
+                room, looked = self._room(before=room), time.monotonic()
 
-    def _room(self) -> int:
+    def _room(self, before: int) -> int:
         """Threads of the cluster. No task waits on a worker: when that dies, Dask blames all that it had."""
         try:
-            return int(sum(self._client.nthreads().values()))
+            room = int(sum(self._client.nthreads().values()))
         except (OSError, TimeoutError) as problem:
             raise self._gone() from problem
+        if before and not room:
+            self._remark(f"{self.where} has no workers; the items wait for one")
+        return room
 
     def _submit(self, task: Task, ready: queue.SimpleQueue[Any]) -> Any:
         # The future's name is the item's: the scheduler, too, knows each item once. The random part keeps a result
@@ -140,10 +160,6 @@ class Cluster:
             return
         except (self._dask.client.FutureCancelledError, OSError) as problem:
             raise self._gone() from problem
-        except ImportError as problem:
-            raise Stopped(
-                f"the workers of {self.where} cannot import mapsearch ({problem}); install it there"
-            ) from None
         if line is not None:
             yield SweepItem.model_validate_json(line)
 

@@ -39,8 +39,6 @@ class Item:
     key: str
     """SHA-256 of what the search depends on: the inputs' contents, the options, and the version of mapsearch."""
     settings: Settings
-    inputs: str = ""
-    """The inputs as canonical JSON, whole documents and no names of files; empty when they could not be read."""
     problem: InputError | None = None
     """Why the inputs could not be read."""
 
@@ -64,7 +62,11 @@ class Reader:
             raise
         except InputError as problem:
             return Item(_key({"settings": settings, "problem": str(problem)}), settings, problem=problem)
-        return Item(_key(inputs), settings, json.dumps(inputs, sort_keys=True, separators=(",", ":")))
+        return Item(_key(inputs), settings)
+
+    def inputs(self, item: Item) -> str:
+        """An item's inputs as canonical JSON: whole documents, no names of files. Not kept: all are too many."""
+        return json.dumps(self._inputs(item.settings), sort_keys=True, separators=(",", ":"))
 
     def _inputs(self, settings: Settings) -> dict[str, Any]:
         named = {kind: str(settings.get(kind) or DEFAULTS.get(kind, "")) for kind in DOCUMENTS}

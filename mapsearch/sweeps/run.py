@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from mapsearch.errors import InputError, UnknownName, UsageError
-from mapsearch.interrupts import Interrupts, requested
+from mapsearch.interrupts import Interrupts, interruptible, requested
 from mapsearch.records import validate
 from mapsearch.sweeps import parquet
 from mapsearch.sweeps.processes import InProcess, Processes, Runner
 from mapsearch.sweeps.record import SweepItem, failed
 from mapsearch.sweeps.resolve import Item, Reader
-from mapsearch.sweeps.settings import Settings
+from mapsearch.sweeps.settings import Settings, counted
 from mapsearch.sweeps.spec import Sweep, checked, combinations, load_sweep
 from mapsearch.sweeps.store import PARQUET, Store
 from mapsearch.sweeps.work import Task
@@ -45,6 +45,8 @@ class Plan:
     name: str
     items: list[Item]
     remarks: list[str]
+    reader: Reader
+    """Has the documents as they were read: what runs is what was planned, though a file may change meanwhile."""
 
 
 Source = str | Path | Mapping[str, Any] | Sweep | Plan
@@ -122,13 +124,15 @@ def plan_of(source: Source) -> Plan:
         spec, folder = load_sweep(source), Path(source).parent
     try:
         settings, remarks = combinations(spec)
-        items = _items(settings, Reader(folder), remarks)
+        reader = Reader(folder)
+        with interruptible():
+            items = _items(settings, reader, remarks)
     except UnknownName as problem:
         where = str(source) if folder is not None else spec.name
         raise UnknownName(problem.problem, file=where, field=problem.file) from None
     except InputError as problem:
         raise problem.within(str(source) if folder is not None else spec.name) from None
-    return Plan(spec.name, items, remarks)
+    return Plan(spec.name, items, remarks, reader)
 
 
 def sweep(
@@ -189,7 +193,7 @@ def _items(all_settings: list[Settings], reader: Reader, remarks: list[str]) -> 
         found.setdefault(item.key, item)
     twice = len(all_settings) - len(found)
     if twice:
-        remarks.append(f"{twice:,} items have the inputs of an earlier one and are not run again")
+        remarks.append(f"run once, since an earlier item has the same inputs: {counted(twice, 'item')}")
     items = list(found.values())
     problems = [item.problem for item in items if item.problem is not None]
     if len(problems) == len(items):
@@ -207,7 +211,7 @@ def _about(plan: Plan, store: Store, kept: int) -> list[str]:
     others = len(store.records) - kept
     if others:
         remarks.append(
-            f"{others:,} results in {store.folder} belong to no item of this sweep; they stay in {store.path.name}"
+            f"of no item of this sweep: {counted(others, 'result')} in {store.folder}, kept in {store.path.name}"
         )
     return remarks
 
@@ -241,14 +245,14 @@ def _run(plan: Plan, store: Store, runner: Runner, kept: int, watch: Callable[[S
     state = SweepProgress(len(plan.items), kept, failed=bad)
     if watch:
         watch(state)
-    for record in _records(pending, runner):
+    for record in _records(plan, pending, runner):
         store.append(record)
         state = SweepProgress(state.total, kept, state.done + 1, state.failed + (not record.done))
         if watch:
             watch(state)
 
 
-def _records(pending: list[Item], runner: Runner) -> Iterator[SweepItem]:
+def _records(plan: Plan, pending: list[Item], runner: Runner) -> Iterator[SweepItem]:
     """Records of items that could not be read, then of those that run."""
     for item in pending:
         if item.problem is not None:
@@ -256,7 +260,7 @@ def _records(pending: list[Item], runner: Runner) -> Iterator[SweepItem]:
     readable = [item for item in pending if item.problem is None]
     if readable and not requested():
         with runner:
-            yield from runner.run(Task(item.key, item.settings, item.inputs) for item in readable)
+            yield from runner.run(Task(item.key, item.settings, plan.reader.inputs(item)) for item in readable)
 
 
 def _result(plan: Plan, store: Store, kept: int, remarks: list[str]) -> SweepResult:

@@ -1,6 +1,6 @@
 """What a sweep can set, by name, and the check of each value as it is written.
 
-Contents: Settings, DOCUMENTS, SOLVE, LIMITS, PLAIN, check_setting, shown.
+Contents: Settings, DOCUMENTS, SOLVE, LIMITS, PLAIN, check_setting, shown, counted.
 
 A setting is one of: an input (`model`), an option of the search (`top`), a field of an input's document
 (`run.sequence_length`, `topology.device.hbm`), or a constraint on an axis (`fix.tp`, `inside.rack`).
@@ -49,6 +49,11 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": ")).replace('"', "")
+
+
+def counted(number: int, word: str) -> str:
+    """`1 item`, `2,000 items`."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _trouble(name: str, value: Any) -> str:

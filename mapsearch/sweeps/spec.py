@@ -16,7 +16,7 @@ from pydantic import Field
 from mapsearch import documents
 from mapsearch.errors import InputError
 from mapsearch.records import Inventory, validate
-from mapsearch.sweeps.settings import Settings, check_setting
+from mapsearch.sweeps.settings import Settings, check_setting, counted
 
 MOST = 100_000
 """Most combinations of one sweep. A search takes a tenth of a second at the very least: this many take hours."""
@@ -93,8 +93,8 @@ def combinations(sweep: Sweep) -> tuple[list[Settings], list[str]]:
             kept.append(settings)
     left_out = _count(sweep) - len(kept)
     if not kept:
-        raise InputError(f"leaves out all {left_out:,} combinations", field="exclude")
-    remarks = [f"{left_out:,} combinations are excluded"] if left_out else []
+        raise InputError("leaves out every combination", field="exclude")
+    remarks = [f"excluded: {counted(left_out, 'combination')}"] if left_out else []
     idle = [f"exclude[{index}]" for index, hit in enumerate(hits) if not hit]
     remarks += [f"{', '.join(idle)} matches no combination"] if idle else []
     return kept, remarks

@@ -12,7 +12,7 @@ import time
 import pytest
 
 import mapsearch
-from mapsearch.errors import Stopped, UsageError
+from mapsearch.errors import BackendMissing, Stopped, UsageError
 
 distributed = pytest.importorskip("distributed")
 GRID = {"devices": [1, 2, 4], "fix.tp": [1, 2]}
@@ -49,6 +49,21 @@ def test_no_scheduler_there(folder, monkeypatch):
         mapsearch.sweep(file, folder.out, scheduler="tcp://127.0.0.1:9")
     with pytest.raises(UsageError, match="'here' is no address; write tcp://host:port"):
         mapsearch.sweep(file, folder.out, scheduler="here")
+
+
+@pytest.mark.slow
+def test_a_cluster_without_mapsearch_is_refused(folder):
+    hidden = folder.path / "hidden" / "mapsearch"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ImportError('hidden')\n")
+    with subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port=0", "--no-dashboard"],
+        env={**os.environ, "PYTHONPATH": str(hidden.parent)}, cwd=folder.path, stderr=subprocess.PIPE, text=True,
+    ) as scheduler:  # fmt: skip
+        address = next(line.split()[-1] for line in scheduler.stderr if "Scheduler at:" in line)
+        with pytest.raises(BackendMissing, match=r"cannot import mapsearch \(hidden\); install mapsearch"):
+            mapsearch.sweep(folder.sweep(grid=GRID), folder.out, scheduler=address)
+        scheduler.kill()
 
 
 @pytest.mark.slow

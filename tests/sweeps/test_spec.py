@@ -33,7 +33,7 @@ def test_grid_zip_and_items_in_order():
         "b 2 4",
     ]
     assert list(found[0]) == ["model", "top", "topology", "devices", "run.sequence_length", "run.global_batch"]
-    assert remarks == ["2 combinations are excluded"]
+    assert remarks == ["excluded: 2 combinations"]
 
 
 def test_groups_of_lists_combine_with_each_other():
@@ -54,7 +54,7 @@ def test_a_list_can_be_a_value_and_be_excluded():
 
 def test_a_rule_that_excludes_nothing_is_told():
     _, remarks = settings_of(grid={"devices": [1, 2]}, exclude=[{"devices": 3}, {"devices": 2}])
-    assert remarks == ["1 combinations are excluded", "exclude[0] matches no combination"]
+    assert remarks == ["excluded: 1 combination", "exclude[0] matches no combination"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_rule_that_excludes_nothing_is_told():
         ({"grid": {"model": [" "]}}, "takes the name of a model or a file"),
         ({"zip": [{"devices": [1, 2], "top": [1]}]}, "zip[0]: lists that vary together need one length"),
         ({"zip": [{"devices": [1, 2]}], "grid": {"devices": [1]}}, "devices varies in grid as well"),
-        ({"grid": {"devices": [1]}, "exclude": [{"devices": 1}]}, "exclude: leaves out all 1 combinations"),
+        ({"grid": {"devices": [1]}, "exclude": [{"devices": 1}]}, "exclude: leaves out every combination"),
         ({"grid": {"devices": [1]}, "exclude": [{}]}, "exclude[0]: is empty"),
     ],
 )  # fmt: skip

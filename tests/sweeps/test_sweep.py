@@ -85,7 +85,7 @@ def test_what_is_there_is_kept_and_what_is_new_is_run(folder):
     )
     assert told == [
         f"2 of 4 items have a result in {folder.out} already",
-        f"4 results in {folder.out} belong to no item of this sweep; they stay in results.jsonl",
+        f"of no item of this sweep: 4 results in {folder.out}, kept in results.jsonl",
     ]
 
 

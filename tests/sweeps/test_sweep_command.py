@@ -8,6 +8,7 @@ import json
 import sys
 
 import pytest
+import yaml
 
 from mapsearch.cli.main import main
 from mapsearch.cli.progress import SweepClock, sweeping
@@ -147,6 +148,23 @@ def test_a_missing_library_is_exit_5(command, folder, monkeypatch):
     code, _, err = command(folder.sweep(grid=GRID), "-o", folder.out, "--local-cluster", "2")
     assert code == 5
     assert err == "mapsearch: dask.distributed is not installed; pip install 'mapsearch[sweep]'\n"
+
+
+def test_schemas_accept_what_is_written_and_flag_what_is_refused(command, folder, capsys):
+    from jsonschema import Draft202012Validator
+
+    def schema(document):
+        assert main(["schema", document]) == 0
+        return Draft202012Validator(json.loads(capsys.readouterr().out))
+
+    file = folder.sweep(grid=GRID, zip=[{"top": [1, 2]}], items=[{"devices": 4}], exclude=[{"devices": 4}])
+    document = yaml.safe_load(file.read_text())
+    assert schema("sweep").is_valid(document)
+    assert not schema("sweep").is_valid({**document, "grd": {}})
+    assert not schema("sweep").is_valid({"grid": {"devices": []}})
+    command(folder.sweep(grid=GRID), "-o", folder.out, "-j1")
+    item = schema("sweep-item")
+    assert all(item.is_valid(json.loads(line)) for line in folder.lines())
 
 
 def test_time_left_follows_the_items_that_ran_now():
