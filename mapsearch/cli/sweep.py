@@ -99,7 +99,7 @@ def command(
 
 def exit_code(result: SweepResult, *, interrupted: bool = False) -> ExitCode:
     """The exit code that a sweep earns (docs/reference/exit-codes.md)."""
-    if interrupted or result.interrupted:
+    if result.missing and (interrupted or result.interrupted):
         return ExitCode.INTERRUPTED
     if result.failures or result.missing:
         return ExitCode.STOPPED

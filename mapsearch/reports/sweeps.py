@@ -114,7 +114,7 @@ def plan_lines(plan: Plan, *, width: int, verbose: bool = False) -> list[Text]:
     lines = flowed(f"{plan.name}: {counted(len(plan.items), 'item')}", width=width, style="bold")
     shown_items = plan.items if verbose else plan.items[:MOST_ROWS]
     columns = [Column("#", [str(number) for number in range(1, len(shown_items) + 1)])]
-    columns += [Column(name, [shown(item.settings.get(name)) for item in shown_items], left=True) for name in names]
+    columns += [Column(name, [_value(item.settings, name) for item in shown_items], left=True) for name in names]
     columns.append(Column("key", [item.key[:12] for item in shown_items], left=True))
     if any(item.problem for item in shown_items):
         columns.append(Column("cannot be read", [str(item.problem or "") for item in shown_items], left=True))
@@ -125,7 +125,7 @@ def plan_lines(plan: Plan, *, width: int, verbose: bool = False) -> list[Text]:
 
 def _table(records: Sequence[SweepItem], names: Sequence[str]) -> list[Text]:
     """One row per item; figures that no item has are left out, and proof and gap where all are proven."""
-    columns = [Column(name, [shown(record.settings.get(name)) for record in records], left=True) for name in names]
+    columns = [Column(name, [_value(record.settings, name) for record in records], left=True) for name in names]
     columns.append(Column("status", [record.status for record in records], left=True))
     figures: list[tuple[str, Callable[[SweepItem], str]]] = [
         ("step", lambda record: _told(record.step_time_s, lambda value: human.seconds(value, 4))),
@@ -157,7 +157,10 @@ def _errors(result: SweepResult, names: Sequence[str], width: int, *, verbose: b
     reasons: dict[str, list[str]] = {}
     for record in result.failures:
         if record.error is not None:
-            item = ", ".join(f"{name}={shown(record.settings.get(name))}" for name in names) or "the item"
+            item = (
+                ", ".join(f"{name}={shown(record.settings[name])}" for name in names if name in record.settings)
+                or "the item"
+            )
             reasons.setdefault(f"{record.error.kind}: {record.error.message}", []).append(item)
     told = [
         f"{items[0]}{f' and {len(items) - 1:,} more' if len(items) > 1 else ''}: {reason}"
@@ -167,6 +170,12 @@ def _errors(result: SweepResult, names: Sequence[str], width: int, *, verbose: b
     lines = [line for text in told[:most] for line in flowed(text, indent=2, width=width)]
     more = len(told) - most
     return lines + ([Text(f"  and {more:,} reasons more (all: --verbose)")] if more > 0 else [])
+
+
+def _value(settings: dict[str, Any], name: str) -> str:
+    """A setting in a table; a dash where the item leaves it to its default."""
+    value = settings.get(name)
+    return "-" if value is None else shown(value)
 
 
 def _told(value: float | None, write: Callable[[float], str]) -> str:

@@ -23,7 +23,7 @@ class ItemError(_Record):
     """Why an item has no result."""
 
     kind: str
-    """`InputError` and its like for what a user can mend, `time limit`, `worker died`, or the name of a bug."""
+    """`InputError` and its like for what a user can mend, `time limit`, `worker died`, `proof disagrees`, or a bug."""
     message: str
     traceback: str = ""
     """Of a bug only."""
@@ -82,7 +82,9 @@ def of_answer(key: str, settings: dict[str, Any], answer: Answer, wall_s: float)
     """The record of an item that was searched."""
     error = None
     if answer.status == "unknown":
-        error = ItemError(kind="time limit", message="; ".join(answer.notes) or "stopped without a mapping")
+        disagrees = any(proof.status == "disagrees" for proof in answer.proofs)
+        kind = "proof disagrees" if disagrees else "time limit"
+        error = ItemError(kind=kind, message=answer.notes[-1] if answer.notes else "stopped without a mapping")
     return SweepItem(
         key=key,
         settings=settings,

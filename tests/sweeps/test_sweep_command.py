@@ -57,6 +57,15 @@ def test_the_table_shows_what_varies(command, folder):
     assert err == f"mapsearch: 4/4 items\nresults: {folder.out}\n"
 
 
+def test_a_setting_that_an_item_does_not_have_is_a_dash(command, folder):
+    file = folder.sweep(items=[{"devices": 2}, {"fix.tp": 8, "time_limit": 1e-9}])
+    code, out, _ = command(file, "-o", folder.out, "-j1", "-q")
+    assert code == 4
+    rows = [line.split()[:4] for line in out.split("Items\n")[1].splitlines()[1:3]]
+    assert rows == [["2", "-", "-", "feasible"], ["-", "8", "1e-09", "unknown"]]
+    assert "  fix.tp=8, time_limit=1e-09: time limit: the time limit ended the search" in out
+
+
 def test_json_and_csv(command, folder):
     file = folder.sweep(grid=GRID)
     code, out, _ = command(file, "-o", folder.out, "-j1", "-f", "json", "-q")
