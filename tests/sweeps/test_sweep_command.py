@@ -88,7 +88,7 @@ def test_exit_codes(command, folder):
     code, out, _ = command(file, "-o", folder.out, "-j1", "-q")
     assert code == 4
     assert "try: 2 items: 1 feasible, 1 failed" in out
-    assert "Without a result\n  model=bad.yaml: InputError: " in out
+    assert "Without a result model=bad.yaml: InputError: " in " ".join(out.split())
     file = folder.sweep(grid={"devices": [1], "fix.tp": [2, 4]})
     assert command(file, "-o", folder.path / "infeasible", "-j1", "-q")[0] == 3
 
