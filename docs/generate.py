@@ -59,6 +59,33 @@ placement:
   tp: {board: 8}
   ep: {board: 8, rack: 8, pod: 2}
 ```"""
+SWEEP_EXAMPLE = """```yaml
+name: which-cluster
+base: {run: long-context-128k, time_limit: 120}
+grid:
+  model: [moe-5t, deepseek-v3]
+  topology.device.hbm: [96 GB, 128 GB]
+zip:
+  - {topology: [asic, hgx-h100], profile: [asic, h100]}
+items:
+  - {model: kimi-k2, topology: gb200-nvl72, fix.pp: 8}
+exclude:
+  - {model: moe-5t, topology: hgx-h100}
+```"""
+SETTINGS = """A setting is one of:
+
+| setting | takes | default |
+|---|---|---|
+| `model`, `run`, `topology` | a built-in name or a file, looked for beside the sweep file first | as for `solve` |
+| `profile` | the same | the built-in profile of the device |
+| `devices` | a cluster of this kind with so many devices | as the topology has |
+| `top` | how many mappings to keep | 1 |
+| `backend`, `proof` | as for `solve` | `auto` |
+| `time_limit` | seconds for one item | none |
+| `run.FIELD`, `model.FIELD`, `topology.FIELD`, `profile.FIELD` | a field of that document, at any depth: `run.routing.capacity_factor`, `topology.levels.rack.bandwidth` | as the document says |
+| `fix.AXIS`, `allow.AXIS`, `at_most.AXIS`, `at_least.AXIS`, `inside.LEVEL` | a [constraint](run.md#userconstraints) beside those of the run | none |
+
+A setting of an item wins over the grid's or the lists', and that over the base's."""
 PAGES = {
     "run": (
         "mapsearch.inventories.run",
@@ -71,6 +98,12 @@ PAGES = {
         "Model",
         "The shape of one transformer: `mapsearch solve --model FILE`. A Hugging Face `config.json` is read as well.",
         "",
+    ),
+    "sweep": (
+        "mapsearch.sweeps.spec",
+        "Sweep",
+        "Many searches: what `mapsearch sweep FILE` runs ([how to](../how-to/sweep.md)).",
+        f"{SWEEP_EXAMPLE}\n\n{SETTINGS}",
     ),
     "mapping": (
         "mapsearch.inventories.mapping",

@@ -1,7 +1,7 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)`, `check(...)`, `pareto(...)` and `compare(...)` are the Python API. Everything is imported
-on first use, so that `import mapsearch` loads neither a solver nor numpy.
+`mapsearch.solve(...)`, `check(...)`, `pareto(...)`, `compare(...)` and `sweep(...)` are the Python API. Everything is
+imported on first use, so that `import mapsearch` loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mapsearch.inventories.profile import Profile
     from mapsearch.inventories.run import Run
     from mapsearch.progress import Progress
+    from mapsearch.sweeps.run import SweepResult, sweep
 
 __all__ = [
     "Answer",
@@ -40,10 +41,12 @@ __all__ = [
     "Progress",
     "RankedMapping",
     "Run",
+    "SweepResult",
     "check",
     "compare",
     "pareto",
     "solve",
+    "sweep",
 ]
 
 _HOMES = {
@@ -54,6 +57,8 @@ _HOMES = {
     "Front": "mapsearch.front",
     "FrontPoint": "mapsearch.front",
     "Comparison": "mapsearch.comparison",
+    "sweep": "mapsearch.sweeps.run",
+    "SweepResult": "mapsearch.sweeps.run",
     "Answer": "mapsearch.answer",
     "CheckReport": "mapsearch.answer",
     "RankedMapping": "mapsearch.answer",

@@ -1,6 +1,7 @@
 """Errors a user can cause, and the exit code each one carries.
 
-Contents: ExitCode, MapsearchError, InputError, UsageError, MissingFact, BackendMissing, near_miss, listed.
+Contents: ExitCode, MapsearchError, InputError, UsageError, UnknownName, MissingFact, BackendMissing, Stopped,
+near_miss, listed.
 
 A message is one sentence: what is wrong, how much, and what to do; it names the file and the field.
 Anything that is not a `MapsearchError` is a bug and keeps its traceback.
@@ -49,6 +50,10 @@ class UsageError(InputError):
     """A command-line option is wrong."""
 
 
+class UnknownName(InputError):
+    """A document was asked for that is neither a file nor built in."""
+
+
 class MissingFact(InputError):
     """A fact is needed and was not given; nothing is guessed in its place."""
 
@@ -57,6 +62,12 @@ class BackendMissing(MapsearchError):
     """A solver library that was asked for is not installed or cannot run."""
 
     exit_code = ExitCode.BACKEND_MISSING
+
+
+class Stopped(MapsearchError):
+    """Work ended before its end by what is neither a wrong input nor a bug: the machine it ran on has gone."""
+
+    exit_code = ExitCode.STOPPED
 
 
 def listed(values: Iterable[object]) -> str:

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from mapsearch import documents
-from mapsearch.errors import InputError, listed, near_miss
+from mapsearch.errors import InputError, UnknownName, listed, near_miss
 
 T = TypeVar("T", bound="Inventory")
 
@@ -171,7 +171,7 @@ def catalogue_names(package: str, folder_name: str = "") -> list[str]:
 def resolve(name: str, package: str, kind: str, folder_name: str = "") -> tuple[Any, str]:
     """A document by path, else by name in a folder of the package's catalogue: its data and the name to show.
 
-    Raises InputError: no such file and no such name, with the nearest name and the list of names.
+    Raises UnknownName: no such file and no such name, with the nearest name and the list of names.
     """
     path = Path(name)
     stem = path.name.removesuffix(".yaml")
@@ -183,7 +183,7 @@ def resolve(name: str, package: str, kind: str, folder_name: str = "") -> tuple[
         return documents.parse(text, file=f"{stem} (built in)"), f"{stem} (built in)"
     if documents.exists(path):
         return documents.load(path), name
-    raise InputError(
+    raise UnknownName(
         f"no such file, and no built-in {kind} of that name{near_miss(stem, names)}; built in: {listed(names)}",
         file=name,
     )

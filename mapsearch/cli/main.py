@@ -26,6 +26,7 @@ COMMANDS = {
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
     "pareto": ("mapsearch.cli.pareto:command", "The exact front of step time and other objectives."),
     "compare": ("mapsearch.cli.compare:command", "Put answers, or fronts, side by side."),
+    "sweep": ("mapsearch.cli.sweep:command", "Run many searches from one file; what is killed continues."),
     "model": ("mapsearch.cli.model:command", "List, show and convert models."),
     "topology": ("mapsearch.cli.topology:command", "List, show and validate clusters."),
     "calibrate": ("mapsearch.cli.calibrate:command", "Fit the numbers of a profile to measurements."),

@@ -17,6 +17,8 @@ DOCUMENTS = {
     "profile": "mapsearch.inventories.profile:Profile",
     "steps": "mapsearch.calibration.steps:MeasuredSteps",
     "topology": "mapsearch.topologies.spec:Topology",
+    "sweep": "mapsearch.sweeps.spec:Sweep",
+    "sweep-item": "mapsearch.sweeps.record:SweepItem",
     "answer": "mapsearch.answer:Answer",
     "front": "mapsearch.front:Front",
     "comparison": "mapsearch.comparison:Comparison",

@@ -61,6 +61,9 @@ def test_every_exit_code_is_documented():
         ("model.md", "mapsearch.inventories.model", "Moe"),
         ("mapping.md", "mapsearch.inventories.mapping", "Mapping"),
         ("profile.md", "mapsearch.inventories.profile", "Profile"),
+        ("sweep.md", "mapsearch.sweeps.spec", "Sweep"),
+        ("sweep-results.md", "mapsearch.sweeps.record", "SweepItem"),
+        ("sweep-results.md", "mapsearch.sweeps.record", "ItemError"),
         ("topology.md", "mapsearch.topologies.spec", "Topology"),
         ("topology.md", "mapsearch.topologies.spec", "DeviceSpec"),
         ("topology.md", "mapsearch.topologies.spec", "LevelSpec"),
@@ -100,6 +103,7 @@ def test_examples_of_the_pages_are_read(tmp_path):
     from mapsearch.inventories.model import Model
     from mapsearch.inventories.run import Run
     from mapsearch.records import validate
+    from mapsearch.sweeps.spec import Sweep, checked, combinations
     from mapsearch.topologies.spec import Topology
 
     kinds = {
@@ -107,6 +111,8 @@ def test_examples_of_the_pages_are_read(tmp_path):
         "how-to/own-cluster.md": Topology,
         "how-to/own-model.md": Model,
         "reference/run.md": Run,
+        "reference/sweep.md": Sweep,
+        "how-to/sweep.md": Sweep,
         "reference/mapping.md": Mapping,
         "tutorial.md": Mapping,
     }
@@ -114,4 +120,6 @@ def test_examples_of_the_pages_are_read(tmp_path):
         blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / page).read_text(), flags=re.S)
         assert blocks, page
         for block in blocks:
-            validate(kind, documents.parse(block, file=page), file=page)
+            document = validate(kind, documents.parse(block, file=page), file=page)
+            if isinstance(document, Sweep):
+                assert combinations(checked(document, file=page))
