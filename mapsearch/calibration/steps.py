@@ -1,6 +1,6 @@
 """A user's own measured steps, and the profile that fits them.
 
-Contents: MeasuredStep, MeasuredSteps, Step, StepsFit, read_steps, fit_steps.
+Contents: Conditions, MeasuredStep, MeasuredSteps, Step, StepsFit, read_steps, fit_steps.
 
 The fit starts from the profile that would be used without it and moves the same few factors as the fit to published
 rows (`parameters.PARAMETERS`), each held towards nothing by its prior: a few steps move what they speak about.
@@ -36,7 +36,19 @@ from mapsearch.units import Seconds
 ROUNDS = 8
 
 
-class MeasuredStep(Inventory):
+class Conditions(Inventory):
+    """What was run, on what: once for all steps, or for one of them."""
+
+    model: str | None = None
+    run: str | None = None
+    topology: str | None = None
+    devices: int | None = Field(default=None, gt=0)
+    sequence_length: int | None = Field(default=None, gt=0)
+    global_batch: int | None = Field(default=None, gt=0)
+    precision: ComputePrecision | None = None
+
+
+class MeasuredStep(Conditions):
     """One measured step; what it leaves out is as the file says for all."""
 
     kind: ClassVar[str] = "measured step"
@@ -45,28 +57,14 @@ class MeasuredStep(Inventory):
     """Seconds of one optimizer step, once it is steady: leave the first steps out."""
     mapping: str | dict[str, Any]
     """A mapping as `check` reads it, here or in a file of its own."""
-    model: str | None = None
-    run: str | None = None
-    topology: str | None = None
-    devices: int | None = Field(default=None, gt=0)
-    sequence_length: int | None = Field(default=None, gt=0)
-    global_batch: int | None = Field(default=None, gt=0)
-    precision: ComputePrecision | None = None
 
 
-class MeasuredSteps(Inventory):
+class MeasuredSteps(Conditions):
     """Measured steps of one kind of device and one generation of software."""
 
     kind: ClassVar[str] = "list of measured steps"
-    model: str | None = None
-    run: str | None = None
-    topology: str | None = None
     profile: str | None = None
     """Where the fit starts: a name or a file, as for --profile; the device's profile when left out."""
-    devices: int | None = Field(default=None, gt=0)
-    sequence_length: int | None = Field(default=None, gt=0)
-    global_batch: int | None = Field(default=None, gt=0)
-    precision: ComputePrecision | None = None
     steps: list[MeasuredStep] = Field(min_length=1, max_length=1_000)
 
 
