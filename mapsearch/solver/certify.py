@@ -145,6 +145,7 @@ def _hold(problem: Problem, found: Search, runs: list[_Run], deadline: float | N
                 if run.running:
                     run.seconds += shared_s
                     _refute(problem, run, cells, cutoff, known, deadline)
+                if run.running:  # still: it came through all of them
                     run.covered += kept.cells
                     run.excluded += kept.cells - len(cells)
             last = time.monotonic()
