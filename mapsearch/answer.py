@@ -114,10 +114,18 @@ class Proof(_Record):
     """One proof of the ranking by one backend."""
 
     backend: str
-    status: Literal["proven", "not proven", "disagrees"]
+    status: Literal["proven", "exact", "not proven", "disagrees"]
+    """`exact` is the decomposition's own statement: it went through the whole space, and nobody else has looked."""
     kind: str
-    """`exhaustion`, `all cells`, `cells under the cutoff` (leans on the decomposition's bounds), or `memory floor of
-    every cell` (nothing fits by the bounds alone; the backend is then `bounds`)."""
+    """`exhaustion`, `all cells`, `cells under the cutoff` (leans on the decomposition's bounds), `cutoff alone` (leans
+    on none of them), `memory floor of every cell` (nothing fits by the bounds alone; the backend is then `bounds`), or
+    `bounds and exact evaluation` (the backend is then `decomposition`)."""
+    leans_on: str = ""
+    """What has to be right, apart from the backend, for the statement to hold."""
+    cells: int | None = None
+    """Cells that the statement covers one by one."""
+    cells_solved: int | None = None
+    """Cells that reached the solver; the others were excluded before, as `detail` says."""
     bound_s: float | None = None
     seconds: float = Field(default=0.0, exclude=True)
     """Wall time; left out of the JSON so that equal inputs give equal bytes."""

@@ -32,6 +32,7 @@ from mapsearch.progress import Progress
 from mapsearch.solver.alternatives import idle_devices_note, prices
 from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.provenance import Named, provenance_of
+from mapsearch.solver.prover import Prover, prover_of
 from mapsearch.solver.ranking import mapping_of, margins, ranked_mapping
 from mapsearch.solver.search import Candidate, Search, search
 from mapsearch.topologies import fabric_of, load_topology
@@ -54,12 +55,14 @@ def solve(
     time_limit: float | None = None,
     require_proof: bool = False,
     proof: str = "auto",
+    certify: bool = False,
     progress: Watch | None = None,
 ) -> Answer:
     """The `top` fastest mappings, ranked, with proof.
 
     `devices` takes that many devices of the topology's kind; `profile` defaults to the one that names the device;
-    `backend` is auto, exhaustive, cpsat or milp, and `proof` auto or none. After `time_limit` seconds, or on Ctrl-C,
+    `backend` is auto, exhaustive, cpsat or milp, and `proof` auto or none; `certify` proves by CP-SAT and by MILP (and
+    by exhaustion where that is possible), leaning on no bound of the search. After `time_limit` seconds, or on Ctrl-C,
     the answer holds the best so far with its gap; a second Ctrl-C raises KeyboardInterrupt.
     Raises MapsearchError (InputError, MissingFact, BackendMissing) for what the user can mend.
     """
@@ -67,14 +70,15 @@ def solve(
         raise UsageError(f"top is {top}; ask for at least 1 mapping", field="top")
     if proof not in ("auto", "none"):
         raise UsageError(f"proof is {proof!r}; accepted: auto or none", field="proof")
-    if require_proof and proof == "none":
-        raise UsageError("none and require-proof exclude each other; drop one of them", field="proof")
+    for name, asked in (("require-proof", require_proof), ("certify", certify)):
+        if asked and proof == "none":
+            raise UsageError(f"none and {name} exclude each other; drop one of them", field="proof")
     started = time.monotonic()
     deadline = None if time_limit is None else started + time_limit
     with Interrupts():
         inputs = read_inputs(model, run, topology, profile, devices)
         problem = problem_of(inputs.facts)
-        prover = _prover(backend) if proof == "auto" else None
+        prover = prover_of(backend, certify) if proof == "auto" else None
         work = _Work(problem, top, deadline, progress)
         work.timings["read"] = time.monotonic() - started
         work.search()
@@ -177,15 +181,6 @@ def _told_apart(mappings: list[RankedMapping], band: ErrorBand | None) -> list[R
     return [m.model_copy(update={"separable": m.rank == 1 or m.step_time_s > reach}) for m in mappings]
 
 
-def _prover(backend: str) -> Callable[..., Proof]:
-    """The function that proves a search with this backend. Raises BackendMissing, UsageError."""
-    from mapsearch.solver.backends import choose
-    from mapsearch.solver.proof import prove
-
-    choose(backend)
-    return lambda problem, found, deadline, watch: prove(problem, found, backend, deadline, watch)
-
-
 @dataclass
 class _Work:
     """One solve as it goes: phases, their wall times, and whether the user stopped it."""
@@ -221,13 +216,13 @@ class _Work:
             self.found = search(self.problem, self.top, deadline=self.deadline, report=self.watch)
             self.interrupted = self.found.interrupted
 
-    def prove(self, prover: Callable[..., Proof] | None) -> None:
+    def prove(self, prover: Prover | None) -> None:
         """Prove what the search found, when it went through the whole space."""
         if prover is None or self.found is None or self.interrupted or not self.found.complete:
             return
         with self.phase("proof"):
             self.tell("proof")
-            self.proofs.append(prover(self.problem, self.found, self.deadline, self.watched))
+            self.proofs += prover(self.problem, self.found, self.deadline, self.watched)
 
     def tell(self, phase: str) -> None:
         """Report the beginning of a phase."""

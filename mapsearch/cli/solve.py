@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     help="Who proves the ranking.",
 )
 @click.option("--proof", type=click.Choice(["auto", "none"]), default="auto", show_default=True, help="Prove, or not.")
+@click.option("--certify", is_flag=True, help="Prove by CP-SAT and by MILP, leaning on no bound of the search.")
 @click.option("--time-limit", type=options.Duration(), help="Stop after so many seconds with the best so far.")
 @click.option("--require-proof", is_flag=True, help="Exit 4 when the ranking is not proven.")
 @options.output_options
@@ -43,6 +44,7 @@ def command(
     top: int,
     backend: str,
     proof: str,
+    certify: bool,
     time_limit: float | None,
     require_proof: bool,
     format_: str | None,
@@ -80,6 +82,7 @@ def command(
                 time_limit=time_limit,
                 require_proof=require_proof,
                 proof=proof,
+                certify=certify,
                 progress=progress,
             )
         answer = retold(answer, named_run, options.given(run_options))
@@ -105,6 +108,7 @@ def exit_code(answer: Answer, *, require_proof: bool, interrupted: bool = False)
         return ExitCode.INFEASIBLE
     if answer.status == "unknown" or not answer.mappings:
         return ExitCode.STOPPED
-    if require_proof and answer.status != "optimal":
+    unproven = answer.status != "optimal" or any(proof.status == "not proven" for proof in answer.proofs)
+    if require_proof and unproven:
         return ExitCode.STOPPED
     return ExitCode.FOUND

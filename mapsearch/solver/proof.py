@@ -1,6 +1,7 @@
 """Proofs of a ranking: by exhaustion where the space is small, otherwise by refuting anything faster than its last.
 
-Contents: prove, solve_with.
+Contents: prove, solve_with, whole_space, open_cells, cutoff_of, by_itself, bound_of, both_lists, stopped, told_apart,
+LEANS_ON.
 """
 
 from __future__ import annotations
@@ -27,6 +28,21 @@ MOST_CELLS = 3_000
 """Cells above which refuting the few under the cutoff is quicker than going through all."""
 MOST_MAPPINGS = 50_000_000
 """Joint mappings before any relation, above which the pairs are not even counted."""
+MOST_SHOWN = 20
+"""Mappings of a list that are shown when two lists differ."""
+QUANTITIES = "quantities, composition, options and cells as they are listed and as relations of one side allow them"
+_ROUNDING = f"{QUANTITIES}; rounding within the stated error"
+LEANS_ON = {
+    "exhaustion": QUANTITIES,
+    "all cells": _ROUNDING,
+    "cells under the cutoff": f"{_ROUNDING}; the search's bounds of the other cells, memory test and dominance",
+    "cutoff alone": f"{_ROUNDING}; for cells that reach no solver, intervals over all their options; "
+    "none of the search's bounds, memory tests and dominance",
+    "memory floor of every cell": f"{QUANTITIES}; the search's bounds of memory",
+    "bounds and exact evaluation": f"{QUANTITIES}; the search's bounds, memory test and dominance",
+    "none": "",
+}
+"""What each kind of proof takes for granted."""
 SAME = 1e-9
 """Relative difference of two float sums of the same terms in another order."""
 
@@ -53,12 +69,12 @@ def prove(
     cells = whole_space(problem, found.mappings, MOST_PAIRS[oracle.name], deadline)
     if cells is not None:
         tell(Progress(f"proof ({oracle.name})", 0, len(cells)))
-        proof = _by_itself(problem, found, oracle, cells, deadline)
+        proof = by_itself(problem, found, oracle, cells, deadline)
     else:
         solver = choose(backend)
         tell(Progress(f"proof ({solver.name})", 0, len(found.open_cells)))
         proof = _by_refutation(problem, found, solver, deadline)
-    return proof.model_copy(update={"seconds": time.monotonic() - started})
+    return proof.model_copy(update={"seconds": time.monotonic() - started, "leans_on": LEANS_ON[proof.kind]})
 
 
 def solve_with(problem: Problem, backend: str, k: int, deadline: float | None = None) -> list[Candidate]:
@@ -107,7 +123,7 @@ def cutoff_of(found: Search) -> float:
     return found.top[-1].step_time_s if found.top and len(found.top) >= found.k else np.inf
 
 
-def _by_itself(
+def by_itself(
     problem: Problem, found: Search, oracle: Backend, cells: list[CellProblem], deadline: float | None
 ) -> Proof:
     """The backend ranks the whole space without seeing what the search found."""
@@ -116,13 +132,15 @@ def _by_itself(
     size = f"{len(cells):,} cells with {sum(len(c.attention) * len(c.expert) for c in cells):,} pairs"
     difference = _difference(found.top, outcome) if outcome.complete else None
     if difference is not None:
-        return Proof(backend=oracle.name, status="disagrees", kind=kind, detail=difference)
+        return Proof(backend=oracle.name, status="disagrees", kind=kind, cells=len(cells), detail=difference)
     return Proof(
         backend=oracle.name,
         status="proven" if outcome.complete else "not proven",
         kind=kind,
-        bound_s=_bound(found, outcome.error_s) if outcome.complete else None,
-        detail=f"{size}, all options" + _told_apart(outcome.error_s) if outcome.complete else _stopped(),
+        cells=len(cells),
+        cells_solved=len(cells) if outcome.complete else None,
+        bound_s=bound_of(found, outcome.error_s) if outcome.complete else None,
+        detail=f"{size}, all options" + told_apart(outcome.error_s) if outcome.complete else stopped(),
     )
 
 
@@ -138,38 +156,57 @@ def _by_refutation(problem: Problem, found: Search, solver: Backend, deadline: f
     result = solver.refute(problem, open_cells(found), cutoff, {c.key for c in found.top}, deadline)
     kind = "cells under the cutoff"
     if result.witness is not None:
-        return Proof(backend=solver.name, status="disagrees", kind=kind, detail=_contradiction(found, result))
+        return Proof(backend=solver.name, status="disagrees", kind=kind, detail=contradiction(found, result))
     proven = result.verdict == "proven"
     return Proof(
         backend=solver.name,
         status="proven" if proven else "not proven",
         kind=kind,
-        bound_s=_bound(found, result.error_s) if proven else None,
-        detail=_scope(found, result) if proven else _stopped(),
+        cells=len(found.open_cells),
+        cells_solved=result.cells,
+        bound_s=bound_of(found, result.error_s) if proven else None,
+        detail=_scope(found, result) if proven else stopped(),
     )
 
 
-def _bound(found: Search, error_s: float) -> float | None:
+def bound_of(found: Search, error_s: float) -> float | None:
     """What every mapping that is not listed takes at least; None when there is no other mapping."""
     cutoff = cutoff_of(found)
     return cutoff - error_s if np.isfinite(cutoff) else None
 
 
 def _difference(listed: list[Candidate], outcome: Outcome) -> str | None:
-    """The first rank at which two lists differ by more than the backend can tell apart, both sides printed."""
+    """The first rank at which two lists differ by more than the backend can tell apart, and both lists."""
     for rank in range(max(len(listed), len(outcome.candidates))):
-        pair = [some[rank] if rank < len(some) else None for some in (listed, outcome.candidates)]
-        mine, theirs = pair
-        if mine is None or theirs is None:
-            return f"rank {rank + 1}: the search has {_shown(mine)}, the backend {_shown(theirs)}"
-        if abs(mine.step_time_s - theirs.step_time_s) > outcome.error_s + SAME * mine.step_time_s:
-            return f"rank {rank + 1}: the search has {_shown(mine)}, the backend {_shown(theirs)}"
+        mine, theirs = (some[rank] if rank < len(some) else None for some in (listed, outcome.candidates))
+        alike = mine and theirs and abs(mine.step_time_s - theirs.step_time_s) <= outcome.error_s + _same(mine)
+        if not alike:
+            first = f"rank {rank + 1}: the search has {_shown(mine)}, the backend {_shown(theirs)}"
+            return f"{first}; {both_lists(listed, outcome.candidates)}"
     return None
 
 
-def _contradiction(found: Search, result: Refutation) -> str:
+def _same(candidate: Candidate) -> float:
+    return SAME * candidate.step_time_s
+
+
+def contradiction(found: Search, result: Refutation) -> str:
+    """A mapping that should not exist, beside the search's list."""
     last = found.top[-1] if found.top else None
-    return f"the search's last is {_shown(last)}; the backend found {_shown(result.witness)}"
+    theirs = [result.witness] if result.witness else []
+    first = f"the search's last is {_shown(last)}; the backend found {_shown(result.witness)}"
+    return f"{first}; {both_lists(found.top, theirs)}"
+
+
+def both_lists(listed: list[Candidate], theirs: list[Candidate]) -> str:
+    """Both sides of a disagreement."""
+    return f"the search lists {_list(listed)}; the backend lists {_list(theirs)}"
+
+
+def _list(candidates: list[Candidate]) -> str:
+    shown = [f"{rank}. {_shown(candidate)}" for rank, candidate in enumerate(candidates[:MOST_SHOWN], start=1)]
+    more = [f"and {len(candidates) - MOST_SHOWN} more"] if len(candidates) > MOST_SHOWN else []
+    return ", ".join([*shown, *more]) or "nothing"
 
 
 def _shown(candidate: Candidate | None) -> str:
@@ -183,12 +220,14 @@ def _scope(found: Search, result: Refutation) -> str:
         f"{len(found.open_cells):,} cells whose bound is not above the cutoff; {result.dropped:,} options dropped by "
         f"their own floors, {result.cells:,} cells with {result.literals:,} literals solved"
     )
-    return text + _told_apart(result.error_s)
+    return text + told_apart(result.error_s)
 
 
-def _stopped() -> str:
+def stopped() -> str:
+    """Why a proof did not come to its end."""
     return "interrupted" if requested() else "time ran out"
 
 
-def _told_apart(error_s: float) -> str:
+def told_apart(error_s: float) -> str:
+    """The difference that a backend cannot tell apart, in words."""
     return f"; differences below {error_s:.1e} s are not told apart" if error_s > 0.0 else ""

@@ -55,6 +55,7 @@ def test_options_reach_the_solver(mapsearch, api, run_file):
     mapsearch(
         *("solve", "--model", "m", "--run", run_file, "--topology", "t", "--profile", "p", "--devices", 64, "--top", 3),
         *("--backend", "milp", "--proof", "none", "--time-limit", 2.5, "--require-proof"),
+        "--certify",
     )
     (args, options), *_ = api.calls
     assert (args[0], args[2]) == ("m", "t")
@@ -64,6 +65,7 @@ def test_options_reach_the_solver(mapsearch, api, run_file):
         "top": 3,
         "backend": "milp",
         "proof": "none",
+        "certify": True,
         "time_limit": 2.5,
         "require_proof": True,
         "progress": None,

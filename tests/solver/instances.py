@@ -12,6 +12,8 @@ from mapsearch.topologies.fabric import Device, Fabric, Level
 
 CLASSES = ("tp", "cp", "ep", "dp", "pp")
 SHAPES = ((2, 2), (4, 2), (2, 4), (8, 2), (4, 4), (2, 2, 2), (2, 2, 4), (3, 2), (6, 2))
+TINY_SHAPES = ((2,), (3,), (4,), (6,), (8,), (2, 2), (2, 2), (3, 2), (4, 2), (2, 4), (2, 2, 2))
+"""Clusters whose mappings loops can go through one by one."""
 OVERLAPS = ("grad_reduce", "param_gather", "tp", "cp", "pp", "expert_all_to_all", "shared_expert")
 
 
@@ -39,8 +41,8 @@ def models(draw):
 
 
 @st.composite
-def fabrics(draw, hbm=(2e8, 4e7, 1e8, 1e10)):
-    sizes = draw(st.sampled_from(SHAPES))
+def fabrics(draw, hbm=(2e8, 4e7, 1e8, 1e10), shapes=SHAPES):
+    sizes = draw(st.sampled_from(shapes))
     speeds = [draw(st.sampled_from([1e9, 4e9, 1e10, 1e11])) for _ in sizes]
     if draw(st.integers(0, 2)) == 0:
         speeds = [speeds[0]] * len(sizes)  # equal levels: placements tie
@@ -121,5 +123,5 @@ def runs(draw):
 
 
 @st.composite
-def problems(draw):
-    return problem_of(Facts(draw(models()), draw(runs()), draw(fabrics()), draw(profiles())))
+def problems(draw, shapes=SHAPES):
+    return problem_of(Facts(draw(models()), draw(runs()), draw(fabrics(shapes=shapes)), draw(profiles())))

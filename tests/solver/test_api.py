@@ -37,9 +37,9 @@ def solve(**kwargs):
 
 def proving(monkeypatch, status):
     def prove(problem, found, deadline, watch):
-        return Proof(backend="fake", status=status, kind="exhaustion", bound_s=found.bound_s)
+        return [Proof(backend="fake", status=status, kind="exhaustion", bound_s=found.bound_s)]
 
-    monkeypatch.setattr("mapsearch.api._prover", lambda backend: prove)
+    monkeypatch.setattr("mapsearch.api.prover_of", lambda backend, certify: prove)
 
 
 def test_without_a_proof_a_complete_search_is_feasible_with_gap_0():
@@ -168,7 +168,7 @@ def test_an_interrupted_proof_keeps_the_ranking(monkeypatch):
     def prove(problem, found, deadline, watch):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mapsearch.api._prover", lambda backend: prove)
+    monkeypatch.setattr("mapsearch.api.prover_of", lambda backend, certify: prove)
     answer = solve(top=2, proof="auto")
 
     assert (answer.status, answer.interrupted, len(answer.mappings)) == ("feasible", True, 2)
