@@ -1,4 +1,4 @@
-"""`mapsearch sensitivity`: what reaches the search, exit codes, formats, plots, bad input; real runs of a small space."""
+"""`mapsearch sensitivity`: what reaches the search, exit codes, formats, plots, bad input; real small runs."""
 
 from __future__ import annotations
 
