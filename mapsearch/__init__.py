@@ -1,7 +1,7 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)`, `check(...)`, `pareto(...)`, `compare(...)` and `sweep(...)` are the Python API. Everything is
-imported on first use, so that `import mapsearch` loads neither a solver nor numpy.
+`mapsearch.solve(...)`, `check(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)` and `sweep(...)` are the Python
+API. Everything is imported on first use, so that `import mapsearch` loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from mapsearch.inventories.model import Model
     from mapsearch.inventories.profile import Profile
     from mapsearch.inventories.run import Run
+    from mapsearch.parametric import Piece, Sensitivity
     from mapsearch.progress import Progress
+    from mapsearch.sensitivities.api import sensitivity
     from mapsearch.sweeps.run import SweepResult, sweep
 
 __all__ = [
@@ -37,14 +39,17 @@ __all__ = [
     "Mapping",
     "MapsearchError",
     "Model",
+    "Piece",
     "Profile",
     "Progress",
     "RankedMapping",
     "Run",
+    "Sensitivity",
     "SweepResult",
     "check",
     "compare",
     "pareto",
+    "sensitivity",
     "solve",
     "sweep",
 ]
@@ -53,6 +58,9 @@ _HOMES = {
     "solve": "mapsearch.api",
     "check": "mapsearch.api",
     "pareto": "mapsearch.fronts",
+    "sensitivity": "mapsearch.sensitivities.api",
+    "Sensitivity": "mapsearch.parametric",
+    "Piece": "mapsearch.parametric",
     "compare": "mapsearch.comparing",
     "Front": "mapsearch.front",
     "FrontPoint": "mapsearch.front",

@@ -25,6 +25,7 @@ COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
     "pareto": ("mapsearch.cli.pareto:command", "The exact front of step time and other objectives."),
+    "sensitivity": ("mapsearch.cli.sensitivity:command", "The optimum as a function of one input, with breakpoints."),
     "compare": ("mapsearch.cli.compare:command", "Put answers, or fronts, side by side."),
     "sweep": ("mapsearch.cli.sweep:command", "Run many searches from one file; what is killed continues."),
     "model": ("mapsearch.cli.model:command", "List, show and convert models."),

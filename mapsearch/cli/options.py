@@ -150,7 +150,7 @@ def constraint_options(function: F) -> F:
 
 def plot_option(function: F) -> F:
     """--plot."""
-    help_ = "Draw the front as well: FILE.html, FILE.svg or FILE.png (needs 'mapsearch[plots]')."
+    help_ = "Draw the result as well: FILE.html, FILE.svg or FILE.png (needs 'mapsearch[plots]')."
     return click.option("--plot", type=click.Path(), metavar="FILE", help=help_)(function)
 
 

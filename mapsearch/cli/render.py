@@ -1,6 +1,6 @@
 """Results onto the screen or into a file: the one place that knows formats, widths and encodings.
 
-Contents: emit, text_of, emit_view, write_text, write_plot.
+Contents: emit, text_of, emit_view, write_text, write_plot, write_drawn.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from mapsearch.answer import Answer, CheckReport
     from mapsearch.comparison import Comparison
     from mapsearch.front import Front
+    from mapsearch.parametric import Sensitivity
 
-    Result = Answer | CheckReport | Front | Comparison
+    Result = Answer | CheckReport | Front | Sensitivity | Comparison
 
 _PIPE_WIDTH = 120
 
@@ -85,7 +86,11 @@ def write_plot(fronts: Sequence[Front], names: Sequence[str], plot: str, *, quie
     """Draw fronts into a file. Raises UsageError, BackendMissing."""
     from mapsearch.reports.exports.plots import plot_bytes
 
-    drawn = plot_bytes(fronts, names, Path(plot).suffix.lower())
+    write_drawn(plot_bytes(fronts, names, Path(plot).suffix.lower()), plot, quiet=quiet)
+
+
+def write_drawn(drawn: bytes, plot: str, *, quiet: bool = False) -> None:
+    """The bytes of a plot into its file. Raises UsageError."""
     try:
         Path(plot).write_bytes(drawn)
     except OSError as problem:

@@ -21,6 +21,7 @@ DOCUMENTS = {
     "sweep-item": "mapsearch.sweeps.record:SweepItem",
     "answer": "mapsearch.answer:Answer",
     "front": "mapsearch.front:Front",
+    "sensitivity": "mapsearch.parametric:Sensitivity",
     "comparison": "mapsearch.comparison:Comparison",
     "check": "mapsearch.answer:CheckReport",
 }

@@ -208,7 +208,10 @@ class _Machine:
         """Which bounds some point excludes."""
         if exposed is None and "exposed_fraction" in self.objectives:
             exposed = np.zeros(())
-        return self.shield(tables.cell.devices).hides(time_s, memory, exposed)
+        told = self.objectives.told
+        if exposed is not None:
+            exposed = np.asarray(told("exposed_fraction", exposed))
+        return self.shield(tables.cell.devices).hides(time_s, np.asarray(told("peak_memory", memory)), exposed)
 
     def shield(self, devices: int) -> Shield:
         """The front as mappings on so many devices see it."""
@@ -276,7 +279,8 @@ class _Machine:
     def _axes(self, times: Floats, peaks: Floats, shares: Floats) -> list[Floats]:
         """The coordinates that tell mappings on equally many devices apart."""
         wanted = {"peak_memory": peaks, "exposed_fraction": shares}
-        return [times, *(values for name, values in wanted.items() if name in self.objectives)]
+        told = self.objectives.told
+        return [times, *(np.asarray(told(name, each)) for name, each in wanted.items() if name in self.objectives)]
 
     def _promising(
         self, tables: Tables, queued: Queued, block: Block, own: NDArray[np.intp], every: NDArray[np.intp]
@@ -347,6 +351,9 @@ def shield_of(points: list[FrontPoint], objectives: Objectives, devices: int) ->
         taken = np.array([point.candidate.step_time_s * point.devices for point in near])
         # Rounded up: a mapping within an ulp of it is looked at.
         times = np.maximum(times, taken / devices * (1.0 + 1e-15))
-    memory = np.array([point.peak_bytes if "peak_memory" in objectives else -np.inf for point in near])
-    share = np.array([point.exposed for point in near]) if "exposed_fraction" in objectives else None
+    told = objectives.told
+    limited = "peak_memory" in objectives
+    memory = np.array([told("peak_memory", point.peak_bytes) if limited else -np.inf for point in near])
+    shares = np.array([told("exposed_fraction", point.exposed) for point in near])
+    share = shares if "exposed_fraction" in objectives else None
     return Shield(times, memory, share)

@@ -101,7 +101,8 @@ def gaps(points: list[FrontPoint], objectives: Objectives, devices: int, limit_b
         return [Gap(devices, float(min(steps[:, 0], default=np.inf)), limit_bytes)]
     stairs = sorted((m, t) for t, m in steps[minimal(steps)].tolist())
     memory = [m * (1.0 - TOLD_APART) for m, _ in stairs] + [limit_bytes]
-    return [Gap(devices, t, m) for t, m in zip([np.inf, *(t for _, t in stairs)], memory, strict=True)]
+    boxes = [Gap(devices, t, m) for t, m in zip([np.inf, *(t for _, t in stairs)], memory, strict=True)]
+    return [box for box in boxes if box.limit_bytes >= objectives.floors.get("peak_memory", -np.inf)]
 
 
 def certify(

@@ -8,7 +8,7 @@ All are minimised. Energy and cost are device-seconds times a fact of the device
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class Objectives:
     names: tuple[str, ...]
     per_device_s: dict[str, float]
     """energy: watts of a device; cost: price of a device per second."""
+    floors: dict[str, float] = field(default_factory=dict)
+    """peak_memory or exposed_fraction: values below this one are as good as it (what a limit never goes below)."""
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
@@ -44,12 +46,16 @@ class Objectives:
         """Whether some objective is a multiple of device-seconds."""
         return bool(self.per_device_s)
 
+    def told(self, name: str, values: Num) -> Num:
+        """Values of an objective, those below its floor raised to it."""
+        return np.maximum(values, self.floors[name]) if name in self.floors else values
+
     def values(self, step_time_s: Num, peak_bytes: Num, exposed: Num, devices: Num) -> Floats:
         """Vectors of the objectives, the objective last."""
         known = {"step_time": step_time_s, "peak_memory": peak_bytes, "devices": devices, "exposed_fraction": exposed}
         for name, each in self.per_device_s.items():
             known[name] = step_time_s * devices * each
-        columns = np.broadcast_arrays(*(np.asarray(known[name], dtype=float) for name in self.names))
+        columns = np.broadcast_arrays(*(np.asarray(self.told(name, known[name]), dtype=float) for name in self.names))
         return np.stack(columns, axis=-1)
 
 

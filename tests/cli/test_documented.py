@@ -72,6 +72,8 @@ def test_every_exit_code_is_documented():
         ("answer.md", "mapsearch.answer", "Answer"),
         ("front.md", "mapsearch.front", "FrontPoint"),
         ("front.md", "mapsearch.front", "Front"),
+        ("sensitivity.md", "mapsearch.parametric", "Piece"),
+        ("sensitivity.md", "mapsearch.parametric", "Sensitivity"),
         ("front.md", "mapsearch.comparison", "Moved"),
         ("front.md", "mapsearch.comparison", "Term"),
         ("front.md", "mapsearch.comparison", "Crossing"),

@@ -10,6 +10,7 @@ import fronts
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from test_cli_sensitivity import result as sensitivity_result
 
 from mapsearch.comparing import compare
 from mapsearch.records import catalogue_names
@@ -64,5 +65,6 @@ def test_answers_and_reports_are_valid(problems):
     assert problems("check", json.loads(answers.report().to_json())) == []
     for front in (fronts.front(), fronts.open_front(), fronts.empty("infeasible")):
         assert problems("front", json.loads(front.to_json())) == []
+    assert problems("sensitivity", json.loads(sensitivity_result().to_json())) == []
     for pair in ((answers.optimal(), answers.infeasible()), (fronts.front(), fronts.open_front())):
         assert problems("comparison", json.loads(compare(*pair).to_json())) == []

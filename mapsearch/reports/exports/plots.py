@@ -1,6 +1,6 @@
 """Plots of fronts: HTML that needs no network (plotly), SVG and PNG (matplotlib); equal fronts give equal bytes.
 
-Contents: ENDINGS, check_plot, plot_bytes.
+Contents: ENDINGS, COLOURS, check_plot, plot_bytes, page, picture, plain_numbers.
 
 The first two objectives are the axes, both logarithmic where they can be; a third is the colour of the points.
 """
@@ -50,8 +50,7 @@ def plot_bytes(fronts: Sequence[Front], names: Sequence[str], ending: str) -> by
     check_plot(f"plot{ending}")
     if not any(front.points for front in fronts):
         raise UsageError("there is no point to draw", field="--plot")
-    draw = _html if ending == ".html" else _figure
-    return draw(fronts, names, ending)
+    return _html(fronts, names) if ending == ".html" else picture(lambda figure: _draw(figure, fronts, names), ending)
 
 
 def _axis(name: str) -> tuple[str, float]:
@@ -79,7 +78,7 @@ def _told(point: FrontPoint) -> str:
     return f"#{point.rank}{' (knee)' if point.knee else ''}: {values}<br>{sizes_text(point.mapping)}"
 
 
-def _html(fronts: Sequence[Front], names: Sequence[str], _ending: str) -> bytes:
+def _html(fronts: Sequence[Front], names: Sequence[str]) -> bytes:
     import plotly.graph_objects as go
 
     axes = _axes(fronts)
@@ -103,6 +102,11 @@ def _html(fronts: Sequence[Front], names: Sequence[str], _ending: str) -> bytes:
     for update, (_, title, _, logarithmic) in zip((figure.update_xaxes, figure.update_yaxes), axes, strict=False):
         update(title={"text": title}, type="log" if logarithmic else "linear")
     figure.update_layout(title={"text": _title(fronts)}, template="plotly_white", showlegend=len(fronts) > 1)
+    return page(figure)
+
+
+def page(figure: Any) -> bytes:
+    """A plotly figure as an HTML page of its own."""
     html: str = figure.to_html(include_plotlyjs=True, full_html=True, div_id=DIV, config={"displaylogo": False})
     return html.encode()
 
@@ -128,7 +132,8 @@ def _title(fronts: Sequence[Front]) -> str:
     )
 
 
-def _figure(fronts: Sequence[Front], names: Sequence[str], ending: str) -> bytes:
+def picture(draw: Callable[[Any], None], ending: str) -> bytes:
+    """What `draw` puts on a matplotlib figure, as SVG or PNG."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
@@ -139,7 +144,7 @@ def _figure(fronts: Sequence[Front], names: Sequence[str], ending: str) -> bytes
     with matplotlib.rc_context({"svg.hashsalt": DIV, "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
         figure = Figure(figsize=(8.0, 5.5), dpi=120, layout="constrained")
         canvas(figure)
-        _draw(figure, fronts, names)
+        draw(figure)
         buffer = io.BytesIO()
         metadata = {"Date": None} if ending == ".svg" else {"Software": None}
         figure.savefig(buffer, format=ending.removeprefix("."), metadata=metadata)
@@ -169,14 +174,14 @@ def _draw(figure: Any, fronts: Sequence[Front], names: Sequence[str]) -> None:
         axis.set_label_text(title)
         if logarithmic:
             set_scale("log")
-            _plain_numbers(axis)
+            plain_numbers(axis)
     plot.grid(True, which="both", linewidth=0.3)
     plot.set_title(_title(fronts), fontsize=10)
     if len(fronts) > 1:
         plot.legend()
 
 
-def _plain_numbers(axis: Any) -> None:
+def plain_numbers(axis: Any) -> None:
     """Plain numbers on a logarithmic axis, a few within a decade."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 

@@ -1,0 +1,1 @@
+"""The optimum as a function of one input: limits exactly, other inputs at solved values."""
