@@ -87,11 +87,9 @@ def attention_alone(view: AttentionView) -> Side:
     cell, facts = view.cell, _timed(view.facts)
     core = _core(view, facts)
     shards = data_parallel.shard_count(cell.dp * view.cp, run=view.facts.run)
+    moved = _activation_transfer(cell, lambda: attention_kept(view, cell.recompute))
     return Side(
-        parts=[
-            *_attention_compute(view, core, facts),
-            *_activation_transfer(cell, lambda: attention_kept(view, cell.recompute)),
-        ],
+        parts=[*_attention_compute(view, core, facts), *moved],
         launches=_launches(view.facts, _attention_kernels(view), again(cell.recompute, 0)),
         once={"optimizer": _optimizer_s(dense_parameters(view), shards, cell, facts)},
     )
@@ -345,11 +343,9 @@ def expert_alone(view: ExpertView) -> Side:
     if view.facts.model.moe is None:
         return expert_times(view)
     shards = data_parallel.shard_count(view.edp, run=view.facts.run)
+    moved = _activation_transfer(cell, lambda: routed_kept(view, cell.recompute))
     return Side(
-        parts=[
-            *_expert_compute(view, facts),
-            *_activation_transfer(cell, lambda: routed_kept(view, cell.recompute)),
-        ],
+        parts=[*_expert_compute(view, facts), *moved],
         launches=_launches(view.facts, _expert_kernels(view), again(cell.recompute, Recompute.MOE)),
         once={"optimizer": _optimizer_s(routed_parameters(view), shards, cell, facts)},
     )
@@ -364,16 +360,8 @@ def _expert_compute(view: ExpertView, facts: dict[str, Any]) -> list[Part]:
     activation = moe_activation_again_s(
         tokens, model=view.facts.model, fabric=view.facts.fabric, profile=view.facts.profile
     )
-    return [
-        linear("experts", moe, gemm, repeat),
-        paired(
-            "routed_elementwise",
-            moe,
-            elementwise,
-            2.0 * elementwise + activation * only(rec, Recompute.ACTIVATION),
-            repeat,
-        ),
-    ]
+    backward = 2.0 * elementwise + activation * only(rec, Recompute.ACTIVATION)
+    return [linear("experts", moe, gemm, repeat), paired("routed_elementwise", moe, elementwise, backward, repeat)]
 
 
 def _expert_once(view: ExpertView, facts: dict[str, Any]) -> dict[str, list[Num]]:

@@ -32,11 +32,11 @@ def within_reach(problem: Problem, sized: Sized, limit_bytes: float, cutoff_s: f
     """The group with the options, and DP sizes, that some pair within memory and cutoff may hold; None without any."""
     group = _Group.of(problem, sized, limit_bytes)
     alive = group.attention_floor_s() * (1.0 - ROUNDING) <= cutoff_s
-    keep_a = alive.any(axis=tuple(range(alive.ndim - 1)))
+    keep_a = np.asarray(alive.any(axis=tuple(range(alive.ndim - 1))))
     if not keep_a.any():
         return None
     products, floor = group.expert_floor_s(alive)
-    keep_e = (floor * (1.0 - ROUNDING) <= cutoff_s).any(axis=tuple(range(floor.ndim - 1)))
+    keep_e = np.asarray((floor * (1.0 - ROUNDING) <= cutoff_s).any(axis=tuple(range(floor.ndim - 1))))
     if not keep_e.any():
         return None
     attention, expert = np.flatnonzero(keep_a[group.entry_a]), np.flatnonzero(keep_e[group.entry_e])
@@ -138,9 +138,7 @@ class _Group:
         possible = self.allowed
         for mine, other in zip(self.memory_a, self.memory_e, strict=True):
             possible = possible & (mine + by_option(other.min(axis=-1, keepdims=True)) <= self.limit_bytes)
-        stages = [
-            a + _each(e, least) + c for a, e, c in zip(self.attention, self.expert, self.own, strict=True)
-        ]
+        stages = [a + _each(e, least) + c for a, e, c in zip(self.attention, self.expert, self.own, strict=True)]
         return _composed(stages, self.timing, possible)
 
     def expert_floor_s(self, alive: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Floats]:
@@ -169,8 +167,7 @@ class _Group:
         for other, own in zip(self.memory_a, self.memory_e, strict=True):
             possible = possible & (mine(own) + least(other) <= self.limit_bytes)
         stages = [
-            _each(a + c, least) + _each(e, mine)
-            for a, c, e in zip(self.attention, self.own, self.expert, strict=True)
+            _each(a + c, least) + _each(e, mine) for a, c, e in zip(self.attention, self.own, self.expert, strict=True)
         ]
         constants = replace(self.timing_e, steady_rounds=mine(self.timing_e.steady_rounds))
         return used, _composed(stages, constants, possible)
