@@ -26,7 +26,8 @@ EVALUATED = "gpt3-4096"
 """The dense space whose pairs are all evaluated."""
 LEAST_S = 10.0
 """Evaluation is stopped after so long: the rate is known by then."""
-BLOCK = 64
+PAIRS = 20_000
+"""Pairs evaluated at a time: enough to spread the cost of a call, few enough for the cache."""
 
 
 def case(name: str) -> dict[str, Any]:
@@ -45,9 +46,10 @@ def evaluator() -> dict[str, float]:
         for position, dp in enumerate(tables.dp):
             own = np.flatnonzero(tables.attention.options.sizes[2] == dp)
             cells = [(position, *map(int, place)) for place in np.argwhere(allowed[position])]
-            for start in range(0, len(cells) if len(own) else 0, BLOCK):
+            size = max(1, PAIRS // max(1, len(own) * len(every)))
+            for start in range(0, len(cells) if len(own) else 0, size):
                 started = time.process_time()
-                result = evaluate_block(problem, block_of(tables, cells[start : start + BLOCK], own, every))
+                result = evaluate_block(problem, block_of(tables, cells[start : start + size], own, every))
                 spent += time.process_time() - started
                 pairs += result.feasible.size
         if spent > LEAST_S:

@@ -1,6 +1,6 @@
 """The two grids and the cell as sides of a step: which quantities they add, on which stages, how often.
 
-Contents: cell_side, attention_times, expert_times.
+Contents: cell_side, attention_times, attention_alone, expert_times, expert_alone.
 
 A side's quantities never look at the other grid: that is what lets the search evaluate each grid's options once and
 join them (docs/explanation/formulation.md).
@@ -70,10 +70,7 @@ def attention_times(view: AttentionView) -> Side:
     """What an attention option adds in seconds: projections, attention core, FFN, router, heads, TP, CP, dense DP."""
     cell, facts = view.cell, _timed(view.facts)
     transfers = _attention_transfers(view, facts)
-    core = (
-        compute.attention_core_s(view.tp, view.cp, cell.micro_batch, **facts),
-        compute.attention_core_backward_s(view.tp, view.cp, cell.micro_batch, **facts),
-    )
+    core = _core(view, facts)
     parts = [*_attention_compute(view, core, facts), *_attention_communication(view, transfers, core)]
     hidden, in_line = _streamed(cell, _zero3_attention(view))
     return Side(
@@ -82,6 +79,28 @@ def attention_times(view: AttentionView) -> Side:
         once=_attention_once(view, facts),
         under_compute=hidden,
         transfers=transfers,
+    )
+
+
+def attention_alone(view: AttentionView) -> Side:
+    """As `attention_times` without communication: what is left depends on sizes, not on rows, and is never more."""
+    cell, facts = view.cell, _timed(view.facts)
+    core = _core(view, facts)
+    shards = data_parallel.shard_count(cell.dp * view.cp, run=view.facts.run)
+    moved = _activation_transfer(cell, lambda: attention_kept(view, cell.recompute))
+    return Side(
+        parts=[*_attention_compute(view, core, facts), *moved],
+        launches=_launches(view.facts, _attention_kernels(view), again(cell.recompute, 0)),
+        once={"optimizer": _optimizer_s(dense_parameters(view), shards, cell, facts)},
+    )
+
+
+def _core(view: AttentionView, facts: dict[str, Any]) -> tuple[Num, Num]:
+    """Seconds of the attention core of one layer and microbatch, forward and backward."""
+    batch = view.cell.micro_batch
+    return (
+        compute.attention_core_s(view.tp, view.cp, batch, **facts),
+        compute.attention_core_backward_s(view.tp, view.cp, batch, **facts),
     )
 
 
@@ -293,22 +312,7 @@ def expert_times(view: ExpertView) -> Side:
     if view.facts.model.moe is None:
         nothing = [0.0 * view.ep for _ in cell.kinds]
         return Side(parts=[Part("experts", nothing, nothing, nothing)])
-    tokens, repeat = cell.tokens, again(rec, Recompute.MOE)
-    gemm = compute.routed_experts_s(tokens, view.etp, view.ep, view.dispatcher, **facts)
-    elementwise = compute.routed_elementwise_s(tokens, view.etp, view.ep, view.dispatcher, **facts)
-    activation = moe_activation_again_s(
-        tokens, model=view.facts.model, fabric=view.facts.fabric, profile=view.facts.profile
-    )
-    parts = [
-        linear("experts", moe, gemm, repeat),
-        paired(
-            "routed_elementwise",
-            moe,
-            elementwise,
-            2.0 * elementwise + activation * only(rec, Recompute.ACTIVATION),
-            repeat,
-        ),
-    ]
+    tokens, repeat, parts = cell.tokens, again(rec, Recompute.MOE), _expert_compute(view, facts)
     forward = communication.ep_dispatch_s(tokens, view.etp_row, view.ep_row, view.dispatcher, **facts)
     forward = forward + communication.ep_combine_s(tokens, view.etp_row, view.ep_row, view.dispatcher, **facts)
     backward = communication.ep_backward_s(tokens, view.etp_row, view.ep_row, view.dispatcher, **facts)
@@ -331,6 +335,33 @@ def expert_times(view: ExpertView) -> Side:
         under_shared=under_shared,
         transfers=[Transfer("ep", moe, forward, backward, repeat)],
     )
+
+
+def expert_alone(view: ExpertView) -> Side:
+    """As `expert_times` without communication: what is left depends on sizes, not on rows, and is never more."""
+    cell, facts = view.cell, _timed(view.facts)
+    if view.facts.model.moe is None:
+        return expert_times(view)
+    shards = data_parallel.shard_count(view.edp, run=view.facts.run)
+    moved = _activation_transfer(cell, lambda: routed_kept(view, cell.recompute))
+    return Side(
+        parts=[*_expert_compute(view, facts), *moved],
+        launches=_launches(view.facts, _expert_kernels(view), again(cell.recompute, Recompute.MOE)),
+        once={"optimizer": _optimizer_s(routed_parameters(view), shards, cell, facts)},
+    )
+
+
+def _expert_compute(view: ExpertView, facts: dict[str, Any]) -> list[Part]:
+    cell, rec = view.cell, view.cell.recompute
+    moe = [k.moe for k in cell.kinds]
+    tokens, repeat = cell.tokens, again(rec, Recompute.MOE)
+    gemm = compute.routed_experts_s(tokens, view.etp, view.ep, view.dispatcher, **facts)
+    elementwise = compute.routed_elementwise_s(tokens, view.etp, view.ep, view.dispatcher, **facts)
+    activation = moe_activation_again_s(
+        tokens, model=view.facts.model, fabric=view.facts.fabric, profile=view.facts.profile
+    )
+    backward = 2.0 * elementwise + activation * only(rec, Recompute.ACTIVATION)
+    return [linear("experts", moe, gemm, repeat), paired("routed_elementwise", moe, elementwise, backward, repeat)]
 
 
 def _expert_once(view: ExpertView, facts: dict[str, Any]) -> dict[str, list[Num]]:

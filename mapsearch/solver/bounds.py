@@ -22,7 +22,8 @@ from mapsearch.costs.views import Facts
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.options import Ints
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.tables import GridMemory, Tables
+from mapsearch.solver.sized import GridMemory
+from mapsearch.solver.tables import Tables
 
 Mask = NDArray[np.bool_]
 Pick = Callable[[Num], Num]

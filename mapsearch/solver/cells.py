@@ -211,9 +211,13 @@ class Block:
 
 def block_of(tables: Tables, cells: list[Index], own: NDArray[np.intp], every: NDArray[np.intp]) -> Block:
     """Cells of one DP size with some of the options of each grid (by position)."""
-    index_a = tuple(np.array([(0, *cell[1:]) for cell in cells]).T)
-    index_e = tuple(np.array([expert_index(tables, cell) for cell in cells]).T)
     index = tuple(np.array(cells).T)
+    nowhere = np.zeros_like(index[0])
+    index_a = (nowhere, *index[1:])
+    # As `expert_index`, for all cells at once.
+    fed = tables.dp[index[0]] * np.asarray(tables.cell.micro_batch).reshape(-1)[index[1]]
+    products = np.minimum(np.searchsorted(tables.products, fed), len(tables.products) - 1)
+    index_e = (products, nowhere, *index[2:])
 
     def each(value: Num) -> Num:
         return rows_at(value, index)[..., :1]
@@ -248,7 +252,8 @@ def option_bounds(block: Block, best_attention: list[StageSum], best_expert: lis
 
     Shapes: (cells, attention options) and (cells, expert options).
     """
-    index = tuple(np.array([(0, *cell[1:]) for cell in block.cells]).T)
+    index = tuple(np.array(block.cells).T)
+    index = (np.zeros_like(index[0]), *index[1:])
     joined, own = block.problem, block.problem.own[ALL_CLASSES]
 
     def here(stage: StageSum) -> StageSum:

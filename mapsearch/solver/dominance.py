@@ -19,20 +19,19 @@ from mapsearch.costs.sides import attention_times, expert_times
 from mapsearch.costs.step import Side
 from mapsearch.quantity import Floats
 from mapsearch.solver.groups import Group, along, attention_view, cell_view, expert_view
-from mapsearch.solver.options import Ints, Options
+from mapsearch.solver.options import Ints, Options, distinct_rows
 from mapsearch.solver.problem import Problem
 
 CHUNK = 64
 """Options compared with all others at a time; bounds the memory of the comparison."""
 
 
-def undominated(problem: Problem, groups: list[Group], options: Options, which: str) -> Ints:
-    """Positions of the options to keep, in order."""
+def undominated(problem: Problem, group: Group, options: Options, which: str, products: Ints) -> Ints:
+    """Positions of the options to keep, in order; `products` are the values of DP x microbatch that there are."""
     if len(options) == 1:
         return np.arange(1)
-    columns = np.concatenate([_columns(problem, group, options, which) for group in groups], axis=1)
-    keys = np.column_stack([*options.sizes, options.choice])
-    _, sizes = np.unique(keys, axis=0, return_inverse=True)
+    columns = _columns(problem, group, options, which, products)
+    _, sizes = distinct_rows([*options.sizes, options.choice])
     order = np.argsort(sizes, kind="stable")
     starts = np.flatnonzero(np.diff(sizes[order], prepend=-1))
     keep = [members[_front(columns[members])] for members in np.split(order, starts[1:])]
@@ -56,7 +55,7 @@ def _front(rows: Floats) -> NDArray[np.intp]:
     return np.flatnonzero(~beaten)
 
 
-def _columns(problem: Problem, group: Group, options: Options, which: str) -> Floats:
+def _columns(problem: Problem, group: Group, options: Options, which: str, products: Ints) -> Floats:
     """All communication times that rows decide, over the values they depend on: shape (options, columns)."""
     chosen = {"pipeline": group.pipelines[:1], "recompute": (0,), "offload": problem.candidates["offload"][:1]}
     side: Side
@@ -65,9 +64,7 @@ def _columns(problem: Problem, group: Group, options: Options, which: str) -> Fl
         side = attention_times(attention_view(cell, options))
     else:
         # Expert times depend on DP and microbatch only through their product, the tokens of a microbatch.
-        products = {dp * b for dp in problem.data_parallel for b in problem.candidates["micro_batch"]}
-        fed = [product for product in sorted(products) if problem.facts.run.global_batch % product == 0]
-        cell = cell_view(problem, group, along(fed, 0), micro_batch=(1,), **chosen)
+        cell = cell_view(problem, group, along(products, 0), micro_batch=(1,), **chosen)
         side = expert_times(expert_view(cell, options))
     arrays = [value for part in side.parts if part.communicates for value in (*part.forward, *part.input_grad)]
     arrays += [value for name in ("reduce", "gather") for value in side.once.get(name, [])]

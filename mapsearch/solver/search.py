@@ -336,7 +336,8 @@ def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
         try:
             state.tell(Progress("tables", number, len(todo), state.incumbent_s, state.floor_s))
             with interruptible():
-                made = list(tabulate(state.problem, used, row, prune=prune))
+                cutoff = state.top.cutoff_s if prune else np.inf
+                made = list(tabulate(state.problem, used, row, prune=prune, cutoff_s=cutoff))
             for tables in made:
                 machine.add(tables)
             machine.run(most=EARLY_STEPS)

@@ -1,6 +1,6 @@
 """Tables: everything a group of cells needs, evaluated once per grid and joined later.
 
-Contents: GridMemory, GridTable, Tables, Sized, sized_groups, tabulate, timed_tables, class_sets, at.
+Contents: GridTable, Tables, class_sets, WHAT_IF, tabulate, timed_tables, at.
 
 A group is one way to use the fabric, one pipeline row, and the schedules that share a layout of layers. Its arrays
 have the dimensions (dp, micro_batch, pipeline, recompute, zero, offload, option); each quantity fills only the
@@ -12,66 +12,31 @@ microbatches per step), so its first dimension is that product.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mapsearch.axes import CpKind
 from mapsearch.constraints.capacity import usable_hbm_bytes
-from mapsearch.costs.footprint import (
-    attention_host,
-    attention_memory,
-    attention_nvme,
-    expert_host,
-    expert_memory,
-    expert_nvme,
-)
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
 from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing, weighed
 from mapsearch.costs.views import CellView
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.dominance import undominated
+from mapsearch.solver.floors import within_reach
 from mapsearch.solver.groups import (
     Group,
     Mask,
     allowed_by,
-    allowed_cells,
     along,
     attention_view,
     cell_view,
     expert_cell,
     expert_view,
-    grids,
-    groups_at,
-    legal_options,
 )
 from mapsearch.solver.options import Options
 from mapsearch.solver.problem import Problem
-
-
-@dataclass(frozen=True)
-class GridMemory:
-    """Bytes of one grid per kind of stage; they depend on sizes alone, so placements share an entry."""
-
-    entry: NDArray[np.intp]
-    """Entry of each option in the last dimension of the arrays."""
-    hbm: list[Num]
-    host: list[Num]
-    nvme: list[Num]
-
-    def take(self, index: NDArray[np.intp]) -> GridMemory:
-        """The same bytes for some of the options; entries that no option uses any more are dropped."""
-        used, entry = np.unique(self.entry[index], return_inverse=True)
-        hbm, host, nvme = (
-            [np.asarray(v)[..., used] if np.ndim(v) else v for v in values]
-            for values in (self.hbm, self.host, self.nvme)
-        )
-        return GridMemory(entry, hbm, host, nvme)
-
-
-def _entries(values: Num, used: NDArray[np.intp]) -> Num:
-    return np.asarray(values)[..., used] if np.ndim(values) and np.shape(values)[-1] > 1 else values
+from mapsearch.solver.sized import GridMemory, Sized, can_fit, sized_groups
 
 
 @dataclass(frozen=True)
@@ -104,40 +69,6 @@ class Tables:
     timing: Timing
 
 
-def _memory(problem: Problem, group: Group, options: Options, which: str, products: NDArray[np.int64]) -> GridMemory:
-    """The bytes of every distinct size of a grid."""
-    # Of the exchanges of context parallelism only the all-to-all keeps more than the others.
-    choice = options.choice if which == "expert" else options.choice == CpKind.ULYSSES
-    keys = np.column_stack([*options.sizes, choice])
-    _, first, entry = np.unique(keys, axis=0, return_index=True, return_inverse=True)
-    distinct = options.take(first)
-    if which == "attention":
-        a_view = attention_view(cell_view(problem, group, along(distinct.sizes[2], -1)), distinct)
-        kinds, parts = a_view.cell.kinds, attention_memory(a_view)
-        host, nvme = attention_host(a_view), attention_nvme(a_view)
-    else:
-        e_view = expert_view(expert_cell(problem, group, products), distinct)
-        kinds, parts = e_view.cell.kinds, expert_memory(e_view)
-        host, nvme = expert_host(e_view), expert_nvme(e_view)
-    side = Side(parts=[], memory=parts)
-    hbm = [side.memory_bytes(kind) for kind in range(len(kinds))]
-    nothing: list[Num] = [0.0 for _ in kinds]
-    return GridMemory(entry.reshape(-1), hbm, host or nothing, nvme or nothing)
-
-
-WHAT_IF = 1.25
-"""Options are kept up to this share of usable HBM, so that the search can also say what more memory would unlock."""
-
-
-def _can_fit(problem: Problem, memory: GridMemory, reach: float) -> NDArray[np.intp]:
-    """Options that some variant fits on its own into so many times HBM; no other can be part of an answer."""
-    if not any(relation.name == "hbm" for relation in problem.relations):
-        return np.arange(len(memory.entry))
-    limit = reach * usable_hbm_bytes(problem.facts)
-    fits = np.logical_and.reduce([np.asarray(v).reshape(-1, np.shape(v)[-1]).min(axis=0) <= limit for v in memory.hbm])
-    return np.flatnonzero(fits[memory.entry])
-
-
 def class_sets(problem: Problem) -> list[frozenset[str]]:
     """Sets of communication classes that the problem's relations compare the step with."""
     run = problem.facts.run
@@ -148,91 +79,38 @@ def class_sets(problem: Problem) -> list[frozenset[str]]:
     return list(dict.fromkeys(asked))
 
 
-@dataclass(frozen=True)
-class Sized:
-    """A group before its times are known: lists of options that relations allow, with their bytes."""
-
-    group: Group
-    dp: NDArray[np.int64]
-    products: NDArray[np.int64]
-    allowed: Mask
-    attention: Options
-    expert: Options
-    memory_attention: GridMemory
-    memory_expert: GridMemory
-
-    def take(self, attention: NDArray[np.intp], expert: NDArray[np.intp]) -> Sized:
-        """The same group with some of its options."""
-        return replace(
-            self,
-            attention=self.attention.take(attention),
-            expert=self.expert.take(expert),
-            memory_attention=self.memory_attention.take(attention),
-            memory_expert=self.memory_expert.take(expert),
-        )
-
-
-def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...]) -> list[Sized]:
-    """The groups of a pipeline row in which some cell and some option of each grid is allowed, with their bytes.
-
-    All groups of a row share one list of options per grid.
-    """
-    groups = groups_at(problem, used, pp_row)
-    if not groups:
-        return []
-    attention, expert = grids(problem, groups[0])
-    attention = legal_options(problem, "attention", groups[0], attention)
-    expert = legal_options(problem, "expert", groups[0], expert)
-    attention = attention.take(np.flatnonzero(np.isin(attention.sizes[2], problem.data_parallel)))
-    if not len(attention) or not len(expert):
-        return []
-    dp = np.unique(attention.sizes[2])
-    products = np.unique(np.outer(dp, problem.candidates["micro_batch"]))
-    if problem.whole_batches:
-        products = products[problem.facts.run.global_batch % products == 0]
-    if not len(products):
-        return []
-    found = []
-    for group in groups:
-        allowed = allowed_cells(problem, cell_view(problem, group, along(dp, 0)))
-        if allowed.any():
-            memory_a = _memory(problem, group, attention, "attention", products)
-            memory_e = _memory(problem, group, expert, "expert", products)
-            found.append(Sized(group, dp, products, allowed, attention, expert, memory_a, memory_e))
-    return found
+WHAT_IF = 1.25
+"""Options are kept up to this share of usable HBM, so that the search can also say what more memory would unlock."""
 
 
 def tabulate(
-    problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], *, prune: bool, reach: float = WHAT_IF
+    problem: Problem,
+    used: tuple[int, ...],
+    pp_row: tuple[int, ...],
+    *,
+    prune: bool,
+    reach: float = WHAT_IF,
+    cutoff_s: float = np.inf,
 ) -> Iterator[Tables]:
     """The tables of every group of a pipeline row, with the options that can fit into `reach` times the memory at all.
 
-    `prune` keeps, of options that differ only in placement, those that no other one beats everywhere.
+    `prune` keeps, of options that differ only in placement, those that no other one beats everywhere. What cannot be
+    as fast as the cutoff with so much memory, by its floor, is left out.
     """
-    sized = sized_groups(problem, used, pp_row)
-    fits = [tuple(_can_fit(problem, m, reach) for m in (s.memory_attention, s.memory_expert)) for s in sized]
-    alive = [(s, keep_a, keep_e) for s, (keep_a, keep_e) in zip(sized, fits, strict=True) if len(keep_a) * len(keep_e)]
-    if not alive:
-        return
+    limit = reach * usable_hbm_bytes(problem.facts) if any(r.name == "hbm" for r in problem.relations) else np.inf
     # A limit of one class of communication is eased by waiting for another, so there no placement is dominated.
-    if prune and not any(r.name.startswith("exposed_") for r in problem.relations):
-        best_a = _union_front(problem, alive, "attention", [keep_a for _, keep_a, _ in alive])
-        best_e = _union_front(problem, alive, "expert", [keep_e for _, _, keep_e in alive])
-        alive = [(s, np.intersect1d(keep_a, best_a), np.intersect1d(keep_e, best_e)) for s, keep_a, keep_e in alive]
-    for s, keep_a, keep_e in alive:
-        yield timed_tables(problem, s.take(keep_a, keep_e))
-
-
-def _union_front(
-    problem: Problem,
-    alive: list[tuple[Sized, NDArray[np.intp], NDArray[np.intp]]],
-    which: str,
-    kept: list[NDArray[np.intp]],
-) -> NDArray[np.intp]:
-    """Positions, in the list all groups share, of the options that no placement of the same sizes dominates."""
-    union = np.unique(np.concatenate(kept))
-    options = getattr(alive[0][0], which).take(union)
-    return union[undominated(problem, [s.group for s, _, _ in alive], options, which)]
+    prune = prune and not any(r.name.startswith("exposed_") for r in problem.relations)
+    for sized in sized_groups(problem, used, pp_row):
+        keep_a, keep_e = (can_fit(memory, limit) for memory in (sized.memory_attention, sized.memory_expert))
+        small: Sized | None = sized.take(keep_a, keep_e) if len(keep_a) and len(keep_e) else None
+        if small is not None and np.isfinite(cutoff_s):
+            small = within_reach(problem, small, limit, cutoff_s)
+        if small is None:
+            continue
+        if prune:
+            lists = (small.attention, "attention"), (small.expert, "expert")
+            small = small.take(*(undominated(problem, small.group, *which, small.products) for which in lists))
+        yield timed_tables(problem, small)
 
 
 def timed_tables(problem: Problem, sized: Sized) -> Tables:

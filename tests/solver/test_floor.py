@@ -6,6 +6,7 @@ import json
 import math
 
 import instances
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tiny_cases import tiny_facts
@@ -15,6 +16,7 @@ from mapsearch.answer import Answer
 from mapsearch.solver.bounds import compute_floor_s
 from mapsearch.solver.options import attention_options, expert_options, option_counts
 from mapsearch.solver.search import rows_of, search
+from mapsearch.solver.tables import tabulate
 
 SOME = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -62,3 +64,30 @@ def test_the_json_of_any_answer_is_finite_and_reads_back(problem):
     again = Answer.model_validate_json(text)
     assert again.to_json() == text
     assert "null" not in json.dumps([margin.model_dump() for one in again.mappings for margin in one.margins])
+
+
+@SOME
+@given(instances.problems())
+def test_what_a_floor_leaves_out_is_slower_than_the_cutoff(problem):
+    wide, cutoff = search(problem, 3, prune=False), np.inf
+    if len(wide.top) == 3:
+        cutoff = wide.top[-1].step_time_s
+    for used, row in rows_of(problem):
+        whole = {key for tables in tabulate(problem, used, row, prune=False) for key in sizes_of(tables)}
+        kept = tabulate(problem, used, row, prune=False, cutoff_s=cutoff)
+        left = {key for tables in kept for key in sizes_of(tables)}
+        assert left <= whole
+        pp = math.prod(row)
+        listed = [c for c in wide.top if c.tables.group.used == used and c.tables.group.pp_row == row]
+        for candidate in listed:
+            tables = candidate.tables
+            a, e = tables.attention.options, tables.expert.options
+            assert (pp, "attention", *(int(s[candidate.attention]) for s in a.sizes)) in left
+            assert (pp, "expert", *(int(s[candidate.expert]) for s in e.sizes)) in left
+
+
+def sizes_of(tables):
+    """Sizes of the options of both grids of a group."""
+    for name in ("attention", "expert"):
+        for sizes in zip(*getattr(tables, name).options.sizes, strict=True):
+            yield (tables.group.pp, name, *map(int, sizes))

@@ -19,7 +19,8 @@ from mapsearch.solver.cells import Index, block_of, evaluate_block
 from mapsearch.solver.explain.states import state_floor_bytes
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.search import Candidate, key_of, rows_of
-from mapsearch.solver.tables import Sized, sized_groups, timed_tables
+from mapsearch.solver.sized import Sized, sized_groups
+from mapsearch.solver.tables import timed_tables
 
 
 @dataclass(frozen=True)
