@@ -180,7 +180,8 @@ def test_devices_are_those_that_the_cluster_can_have(mapsearch, topology):
 def test_a_bandwidth_is_bracketed_and_says_so(mapsearch, topology):
     call = ("sensitivity", *SMALL, *FIXED, "--topology", topology)
     out = mapsearch(*call, "--over", "bandwidth.rack=1GB/s..200GB/s", "--points", 2).out
-    assert "breakpoints bracketed" in out and "per device and one way" in " ".join(out.split())
+    words = " ".join(out.split())
+    assert "breakpoints bracketed" in words and "per device and one way" in words
 
 
 @pytest.mark.parametrize(
