@@ -1,7 +1,7 @@
 """The typed, versioned answer of a solve; its JSON is what `--format json` prints.
 
 Contents: SCHEMA, Status, Margin, Binding, RankedMapping, Space, Proof, Price, Conflict, Relaxation, Answer,
-CHECK_SCHEMA, CheckReport.
+CHECK_SCHEMA, CheckReport, data_frame, row.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from mapsearch.errors import BackendMissing
 
 SCHEMA = "mapsearch.answer/1"
 CHECK_SCHEMA = "mapsearch.check/1"
@@ -223,13 +225,7 @@ class Answer(_Record):
 
     def to_dataframe(self) -> Any:
         """A pandas DataFrame with a row per mapping. Raises BackendMissing when pandas is not installed."""
-        from mapsearch.errors import BackendMissing
-
-        try:
-            import pandas
-        except ImportError:
-            raise BackendMissing("pandas is not installed; pip install 'mapsearch[all]'") from None
-        return pandas.DataFrame([row(mapping) for mapping in self.mappings])
+        return data_frame([row(mapping) for mapping in self.mappings])
 
     def _repr_html_(self) -> str:
         """The ranked table, for notebooks."""
@@ -269,6 +265,15 @@ class CheckReport(_Record):
     def to_json(self) -> str:
         """The versioned JSON, the same bytes for the same report."""
         return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def data_frame(rows: list[dict[str, Any]]) -> Any:
+    """Flat records as a pandas DataFrame. Raises BackendMissing when pandas is not installed."""
+    try:
+        import pandas
+    except ImportError:
+        raise BackendMissing("pandas is not installed; pip install 'mapsearch[all]'") from None
+    return pandas.DataFrame(rows)
 
 
 def row(mapping: RankedMapping) -> dict[str, Any]:

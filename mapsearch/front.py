@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mapsearch.answer import Proof, Provenance, RankedMapping, Space, row
+from mapsearch.answer import Proof, Provenance, RankedMapping, Space, data_frame, row
 
 FRONT_SCHEMA = "mapsearch.front/1"
 
@@ -66,13 +66,7 @@ class Front(_Record):
 
     def to_dataframe(self) -> Any:
         """A pandas DataFrame with a row per point. Raises BackendMissing when pandas is not installed."""
-        from mapsearch.errors import BackendMissing
-
-        try:
-            import pandas
-        except ImportError:
-            raise BackendMissing("pandas is not installed; pip install 'mapsearch[all]'") from None
-        return pandas.DataFrame([front_row(point) for point in self.points])
+        return data_frame([front_row(point) for point in self.points])
 
 
 def front_row(point: FrontPoint) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mapsearch.answer import Proof, Provenance, RankedMapping, Space, row
+from mapsearch.answer import Proof, Provenance, RankedMapping, Space, data_frame, row
 
 SENSITIVITY_SCHEMA = "mapsearch.sensitivity/1"
 
@@ -92,13 +92,7 @@ class Sensitivity(_Record):
 
     def to_dataframe(self) -> Any:
         """A pandas DataFrame with a row per piece. Raises BackendMissing when pandas is not installed."""
-        from mapsearch.errors import BackendMissing
-
-        try:
-            import pandas
-        except ImportError:
-            raise BackendMissing("pandas is not installed; pip install 'mapsearch[all]'") from None
-        return pandas.DataFrame([piece_row(piece) for piece in self.pieces])
+        return data_frame([piece_row(piece) for piece in self.pieces])
 
 
 _MAPPED = ("rank", "step_time_s", "binding", "lever", "gain")

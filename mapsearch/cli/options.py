@@ -1,8 +1,8 @@
 """Options that several commands share: inputs, overrides of the run, the user's own constraints, and output.
 
 Contents: FORMATS, OVERRIDES, CONSTRAINTS, CatalogueName, Duration, input_options, constraint_options,
-devices_option, plot_option, output_options, view_format, output_file, given, read_run, output_format, check_output,
-check_plot.
+devices_option, plot_option, output_options, view_format, output_file, backend_option, given, chosen_run, retold,
+exit_code, read_run, output_format, check_output, check_plot.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from mapsearch.errors import InputError, UsageError, listed, near_miss
+from mapsearch.errors import ExitCode, InputError, UsageError, listed, near_miss
 
 if TYPE_CHECKING:
+    from mapsearch.answer import Answer
+    from mapsearch.front import Front
     from mapsearch.inventories.run import Run
+    from mapsearch.parametric import Sensitivity
 
     TextType = click.ParamType[str]
     NumberType = click.ParamType[float]
@@ -29,6 +32,7 @@ else:  # click before 8.4 has no type parameter here
     TextType = NumberType = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
+D = TypeVar("D", "Answer", "Front", "Sensitivity")
 
 DEFAULT_MODEL = "moe-5t"
 DEFAULT_RUN = "long-context-128k"
@@ -166,6 +170,12 @@ def output_file(help_: str = "Write to FILE instead of the screen.") -> Callable
     return click.option("--output", "-o", type=click.Path(), metavar="FILE", help=help_)
 
 
+def backend_option(help_: str) -> Callable[[F], F]:
+    """--backend."""
+    choices = click.Choice(["auto", "exhaustive", "cpsat", "milp"])
+    return click.option("--backend", type=choices, default="auto", show_default=True, help=help_)
+
+
 def output_options(function: F) -> F:
     """--format, --output, --quiet, --verbose."""
     return _stack(
@@ -230,6 +240,31 @@ def given(run_options: dict[str, Any]) -> dict[str, list[str]]:
     written = {name: run_options[name] for name in OVERRIDES if run_options[name] is not None}
     several = {name: run_options[name] for name in (*CONSTRAINTS, "price") if run_options.get(name)}
     return {**{name: [str(value)] for name, value in written.items()}, **{k: list(v) for k, v in several.items()}}
+
+
+def chosen_run(name: str, run_options: dict[str, Any]) -> Run:
+    """The run by name or path under the options of `input_options` and `constraint_options`. Raises as `read_run`."""
+    return read_run(
+        name,
+        overrides={option: run_options[option] for option in OVERRIDES},
+        constraints={option: run_options[option] for option in CONSTRAINTS},
+        price=run_options["price"],
+    )
+
+
+def retold(document: D, run: str, run_options: dict[str, Any]) -> D:
+    """A result with the run as it was named and the options that changed it, so that both can be read again."""
+    about = document.provenance.model_copy(update={"run": run, "overrides": given(run_options)})
+    return document.model_copy(update={"provenance": about})
+
+
+def exit_code(status: str, *, held: bool, interrupted: bool) -> ExitCode:
+    """The exit code of a result by its status, and whether it holds a mapping (docs/reference/exit-codes.md)."""
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    if status == "infeasible":
+        return ExitCode.INFEASIBLE
+    return ExitCode.FOUND if held else ExitCode.STOPPED
 
 
 def read_run(

@@ -10,11 +10,10 @@ import click
 from mapsearch.cli import options
 from mapsearch.cli.progress import watching
 from mapsearch.cli.render import emit, write_plot
-from mapsearch.errors import ExitCode
 from mapsearch.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from mapsearch.front import Front
+    pass
 
 
 @click.command("pareto", short_help="The exact front of step time and other objectives.")
@@ -29,13 +28,7 @@ if TYPE_CHECKING:
     help="step_time and more of peak_memory, devices, exposed_fraction, energy, cost.",
 )
 @click.option("--certify", is_flag=True, help="Have a solver refute every gap between the points as well.")
-@click.option(
-    "--backend",
-    type=click.Choice(["auto", "exhaustive", "cpsat", "milp"]),
-    default="auto",
-    show_default=True,
-    help="Who certifies.",
-)
+@options.backend_option("Who certifies.")
 @click.option("--time-limit", type=options.Duration(), help="Stop after so many seconds with the front so far.")
 @options.plot_option
 @options.output_options
@@ -66,12 +59,7 @@ def command(
     options.check_plot(plot)
     with Interrupts() as interrupts:
         named_run = run or options.DEFAULT_RUN
-        chosen = options.read_run(
-            named_run,
-            overrides={name: run_options[name] for name in options.OVERRIDES},
-            constraints={name: run_options[name] for name in options.CONSTRAINTS},
-            price=run_options["price"],
-        )
+        chosen = options.chosen_run(named_run, run_options)
         with watching(quiet=quiet) as progress:
             from mapsearch.fronts import pareto  # numpy and pydantic come with it: the bar is there first
 
@@ -87,19 +75,10 @@ def command(
                 backend=backend,
                 progress=progress,
             )
-        about = front.provenance.model_copy(update={"run": named_run, "overrides": options.given(run_options)})
-        front = front.model_copy(update={"provenance": about})
+        front = options.retold(front, named_run, run_options)
         emit(front, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
         sys.stdout.flush()
         if plot is not None and front.points:
-            write_plot([front], [about.topology], plot, quiet=quiet)
-    return exit_code(front, interrupted=interrupts.seen)
-
-
-def exit_code(front: Front, *, interrupted: bool = False) -> ExitCode:
-    """The exit code that a front earns (docs/reference/exit-codes.md)."""
-    if interrupted or front.interrupted:
-        return ExitCode.INTERRUPTED
-    if front.status == "infeasible":
-        return ExitCode.INFEASIBLE
-    return ExitCode.FOUND if front.points else ExitCode.STOPPED
+            write_plot([front], [front.provenance.topology], plot, quiet=quiet)
+    interrupted = interrupts.seen or front.interrupted
+    return options.exit_code(front.status, held=bool(front.points), interrupted=interrupted)

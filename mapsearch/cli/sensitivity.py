@@ -11,11 +11,10 @@ import click
 from mapsearch.cli import options
 from mapsearch.cli.progress import watching
 from mapsearch.cli.render import emit, write_drawn
-from mapsearch.errors import ExitCode
 from mapsearch.interrupts import Interrupts
 
 if TYPE_CHECKING:
-    from mapsearch.parametric import Sensitivity
+    pass
 
 
 @click.command("sensitivity", short_help="The optimum as a function of one input, with breakpoints.")
@@ -44,13 +43,7 @@ if TYPE_CHECKING:
     help="Width to which a change of mapping is bracketed.",
 )
 @click.option("--certify", is_flag=True, help="Have a solver prove every piece as well.")
-@click.option(
-    "--backend",
-    type=click.Choice(["auto", "exhaustive", "cpsat", "milp"]),
-    default="auto",
-    show_default=True,
-    help="Who certifies.",
-)
+@options.backend_option("Who certifies.")
 @click.option("--time-limit", type=options.Duration(), help="Stop after so many seconds with the pieces so far.")
 @options.plot_option
 @options.output_options
@@ -84,12 +77,7 @@ def command(
     options.check_plot(plot)
     with Interrupts() as interrupts:
         named_run = run or options.DEFAULT_RUN
-        chosen = options.read_run(
-            named_run,
-            overrides={name: run_options[name] for name in options.OVERRIDES},
-            constraints={name: run_options[name] for name in options.CONSTRAINTS},
-            price=run_options["price"],
-        )
+        chosen = options.chosen_run(named_run, run_options)
         with watching(quiet=quiet) as progress:
             from mapsearch.sensitivities.api import sensitivity  # numpy comes with it: the bar is there first
 
@@ -107,21 +95,12 @@ def command(
                 backend=backend,
                 progress=progress,
             )
-        about = result.provenance.model_copy(update={"run": named_run, "overrides": options.given(run_options)})
-        result = result.model_copy(update={"provenance": about})
+        result = options.retold(result, named_run, run_options)
         emit(result, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
         sys.stdout.flush()
         if plot is not None and any(piece.mapping for piece in result.pieces):
             from mapsearch.reports.exports.steps import sensitivity_plot
 
             write_drawn(sensitivity_plot(result, Path(plot).suffix.lower()), plot, quiet=quiet)
-    return exit_code(result, interrupted=interrupts.seen)
-
-
-def exit_code(result: Sensitivity, *, interrupted: bool = False) -> ExitCode:
-    """The exit code that a sensitivity earns (docs/reference/exit-codes.md)."""
-    if interrupted or result.interrupted:
-        return ExitCode.INTERRUPTED
-    if result.status == "infeasible":
-        return ExitCode.INFEASIBLE
-    return ExitCode.FOUND if any(piece.mapping for piece in result.pieces) else ExitCode.STOPPED
+    interrupted = interrupts.seen or result.interrupted
+    return options.exit_code(result.status, held=any(piece.mapping for piece in result.pieces), interrupted=interrupted)

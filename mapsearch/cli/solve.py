@@ -22,13 +22,7 @@ if TYPE_CHECKING:
 @options.constraint_options
 @options.devices_option
 @click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many mappings.")
-@click.option(
-    "--backend",
-    type=click.Choice(["auto", "exhaustive", "cpsat", "milp"]),
-    default="auto",
-    show_default=True,
-    help="Who proves the ranking.",
-)
+@options.backend_option("Who proves the ranking.")
 @click.option("--proof", type=click.Choice(["auto", "none"]), default="auto", show_default=True, help="Prove, or not.")
 @click.option("--certify", is_flag=True, help="Prove by CP-SAT and by MILP, leaning on no bound of the search.")
 @click.option("--time-limit", type=options.Duration(), help="Stop after so many seconds with the best so far.")
@@ -62,12 +56,7 @@ def command(
     # From here to the last written line: Ctrl-C shortens the search, and never cuts an answer in two.
     with Interrupts() as interrupts:
         named_run = run or options.DEFAULT_RUN
-        chosen = options.read_run(
-            named_run,
-            overrides={name: run_options[name] for name in options.OVERRIDES},
-            constraints={name: run_options[name] for name in options.CONSTRAINTS},
-            price=run_options["price"],
-        )
+        chosen = options.chosen_run(named_run, run_options)
         with watching(quiet=quiet) as progress:
             from mapsearch.api import solve  # numpy and pydantic come with it: the bar is there first
 
@@ -85,7 +74,7 @@ def command(
                 certify=certify,
                 progress=progress,
             )
-        answer = retold(answer, named_run, options.given(run_options))
+        answer = options.retold(answer, named_run, run_options)
         emit(answer, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
         sys.stdout.flush()
     code = exit_code(answer, require_proof=require_proof, interrupted=interrupts.seen)
@@ -94,21 +83,9 @@ def command(
     return code
 
 
-def retold(answer: Answer, run: str, overrides: dict[str, list[str]]) -> Answer:
-    """The answer with the run as it was named and the options that changed it, so that `check` can read both again."""
-    about = answer.provenance.model_copy(update={"run": run, "overrides": overrides})
-    return answer.model_copy(update={"provenance": about})
-
-
 def exit_code(answer: Answer, *, require_proof: bool, interrupted: bool = False) -> ExitCode:
     """The exit code that an answer earns (docs/reference/exit-codes.md)."""
-    if interrupted or answer.interrupted:
-        return ExitCode.INTERRUPTED
-    if answer.status == "infeasible":
-        return ExitCode.INFEASIBLE
-    if answer.status == "unknown" or not answer.mappings:
-        return ExitCode.STOPPED
+    held = answer.status != "unknown" and bool(answer.mappings)
+    code = options.exit_code(answer.status, held=held, interrupted=interrupted or answer.interrupted)
     unproven = answer.status != "optimal" or any(proof.status == "not proven" for proof in answer.proofs)
-    if require_proof and unproven:
-        return ExitCode.STOPPED
-    return ExitCode.FOUND
+    return ExitCode.STOPPED if code is ExitCode.FOUND and require_proof and unproven else code

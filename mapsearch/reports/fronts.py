@@ -13,7 +13,7 @@ from mapsearch.front import Front, FrontPoint, front_row
 from mapsearch.reports import human
 from mapsearch.reports.flat import markdown_table
 from mapsearch.reports.layout import Column, flowed, grid, grid_width
-from mapsearch.reports.tables import assumptions_text, placement_text, proof_text, sizes_text
+from mapsearch.reports.tables import heading, placement_text, resting_lines, searched, sizes_text
 
 TITLES = {
     "step_time": "step",
@@ -38,11 +38,7 @@ def value_text(name: str, value: float) -> str:
 def front_lines(front: Front, *, width: int, verbose: bool = False, footer: bool = True) -> list[Text]:
     """The whole view of a front as styled lines."""
     width = max(width, 40)
-    head = flowed(f"{front.status.upper()}: {_verdict(front)}", width=width)
-    head[0].stylize(_STYLE.get(front.status, "bold red"), 0, len(front.status))
-    about = front.provenance
-    inputs = f"{about.model} · {about.run} · {about.topology} · profile {about.profile}"
-    lines = [*head, *flowed(inputs, width=width, style="dim")]
+    lines = heading(front, _verdict(front), _STYLE.get(front.status, "bold red"), width)
     if front.points:
         shown = _shown(front, verbose)
         lines += [Text(""), *_table(front, shown, width)]
@@ -119,19 +115,11 @@ def _open(front: Front, width: int) -> list[Text]:
 
 
 def _footer(front: Front, width: int, verbose: bool) -> list[Text]:
-    space, knee = front.space, front.knee
-    facts = [
-        f"Space: {human.count(space.mappings)} mappings in {human.count(space.cells)} cells, "
-        f"{human.count(space.pairs_evaluated)} pairs evaluated",
-        *(proof_text(proof) for proof in front.proofs if verbose or proof.status != "proven"),
-    ]
-    if knee:
-        facts.insert(0, f"Knee: point {knee.rank}, farthest from the chord between the extremes in scaled logarithms")
-        facts.insert(1, f"It lives at {placement_text(knee.mapping)}")
-    if front.provenance.assumptions:
-        facts.append(f"Rests on {assumptions_text(front.provenance.assumptions, verbose)}")
-    facts += [f"Note: {note}" for note in front.notes]
-    return [Text(""), *(line for fact in facts for line in flowed(fact, width=width, style="dim"))]
+    facts = [f"Space: {searched(front.space)}"]
+    if front.knee:
+        chosen = f"Knee: point {front.knee.rank}, farthest from the chord between the extremes in scaled logarithms"
+        facts = [chosen, f"It lives at {placement_text(front.knee.mapping)}", *facts]
+    return resting_lines(facts, front, width, verbose=verbose)
 
 
 def front_records(front: Front) -> list[dict[str, Any]]:

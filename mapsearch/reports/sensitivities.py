@@ -14,7 +14,7 @@ from mapsearch.parametric import Piece, Sensitivity, piece_row
 from mapsearch.reports import human
 from mapsearch.reports.flat import markdown_table
 from mapsearch.reports.layout import Column, flowed, grid, grid_width
-from mapsearch.reports.tables import assumptions_text, placement_text, proof_text, sizes_text
+from mapsearch.reports.tables import heading, placement_text, resting_lines, searched, sizes_text
 
 _STYLE = {"proven": "bold green", "exact": "bold green", "open": "bold yellow"}
 CHANGED = "what changed"
@@ -55,11 +55,7 @@ def _times(piece: Piece) -> str:
 def sensitivity_lines(result: Sensitivity, *, width: int, verbose: bool = False, footer: bool = True) -> list[Text]:
     """The whole view of a sensitivity as styled lines."""
     width = max(width, 40)
-    head = flowed(f"{result.status.upper()}: {_verdict(result)}", width=width)
-    head[0].stylize(_STYLE.get(result.status, "bold red"), 0, len(result.status))
-    about = result.provenance
-    inputs = f"{about.model} · {about.run} · {about.topology} · profile {about.profile}"
-    lines = [*head, *flowed(inputs, width=width, style="dim")]
+    lines = heading(result, _verdict(result), _STYLE.get(result.status, "bold red"), width)
     if result.pieces:
         lines += [Text(""), *_table(result, width)]
     return [*lines, *_footer(result, width, verbose)] if footer else lines
@@ -127,17 +123,8 @@ def _stacked(result: Sensitivity, width: int) -> list[Text]:
 
 
 def _footer(result: Sensitivity, width: int, verbose: bool) -> list[Text]:
-    space = result.space
     solves = "1 search" if result.solves == 1 else f"{result.solves} searches"
-    facts = [
-        f"{solves}: {human.count(space.mappings)} mappings in {human.count(space.cells)} cells, "
-        f"{human.count(space.pairs_evaluated)} pairs evaluated",
-        *(proof_text(proof) for proof in result.proofs if verbose or proof.status != "proven"),
-    ]
-    if result.provenance.assumptions:
-        facts.append(f"Rests on {assumptions_text(result.provenance.assumptions, verbose)}")
-    facts += [f"Note: {note}" for note in result.notes]
-    return [Text(""), *(line for fact in facts for line in flowed(fact, width=width, style="dim"))]
+    return resting_lines([f"{solves}: {searched(result.space)}"], result, width, verbose=verbose)
 
 
 def sensitivity_records(result: Sensitivity) -> list[dict[str, Any]]:

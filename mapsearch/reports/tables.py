@@ -1,20 +1,25 @@
 """The table view of a solve: one screenful, made to fit the width.
 
-Contents: solve_lines, anatomy, footer_lines, memory_text, placement_text, sizes_text, binding_text, price_text,
-proof_text, assumptions_text.
+Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text, placement_text, sizes_text,
+binding_text, price_text, proof_text, assumptions_text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from mapsearch.answer import Answer, Price, Proof, RankedMapping
+from mapsearch.answer import Answer, Price, Proof, RankedMapping, Space
 from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID
 from mapsearch.reports import human
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
+
+if TYPE_CHECKING:
+    from mapsearch.front import Front
+    from mapsearch.parametric import Sensitivity
 
 _STATUS_STYLE = {
     "optimal": "bold green",
@@ -52,13 +57,9 @@ def solve_lines(answer: Answer, *, width: int, verbose: bool = False, footer: bo
 
 
 def _header(answer: Answer, width: int) -> list[Text]:
-    head = flowed(f"{answer.status.upper()}: {_verdict(answer)}", width=width, hang=2)
-    head[0].stylize(_STATUS_STYLE[answer.status], 0, len(answer.status))
-    about = answer.provenance
-    inputs = f"{about.model} · {about.run} · {about.topology} · profile {about.profile}"
-    if len({mapping.devices for mapping in answer.mappings}) == 1:
-        inputs += f" · {human.count(answer.mappings[0].devices)} devices"
-    return [*head, *flowed(inputs, width=width, style="dim")]
+    alike = len({mapping.devices for mapping in answer.mappings}) == 1
+    devices = f" · {human.count(answer.mappings[0].devices)} devices" if alike else ""
+    return heading(answer, _verdict(answer), _STATUS_STYLE[answer.status], width, more=devices)
 
 
 def _verdict(answer: Answer) -> str:
@@ -276,16 +277,37 @@ def _relaxations(answer: Answer, width: int) -> list[Text]:
 
 def footer_lines(answer: Answer, width: int, *, verbose: bool) -> list[Text]:
     """What was searched, what was not proven, what the numbers rest on."""
-    space = answer.space
-    facts = [
-        f"Space: {human.count(space.mappings)} mappings in {human.count(space.cells)} cells, "
-        f"{human.count(space.pairs_evaluated)} pairs evaluated",
-        *(proof_text(proof) for proof in answer.proofs if verbose or proof.status != "proven"),
-    ]
-    if answer.provenance.assumptions:
-        facts.append(f"Rests on {assumptions_text(answer.provenance.assumptions, verbose)}")
-    facts += [f"Note: {note}" for note in answer.notes]
-    return [Text(""), *(line for fact in facts for line in flowed(fact, width=width, style="dim"))]
+    return resting_lines([f"Space: {searched(answer.space)}"], answer, width, verbose=verbose)
+
+
+def searched(space: Space) -> str:
+    """How much a search went through."""
+    return (
+        f"{human.count(space.mappings)} mappings in {human.count(space.cells)} cells, "
+        f"{human.count(space.pairs_evaluated)} pairs evaluated"
+    )
+
+
+def resting_lines(
+    facts: Sequence[str], result: Answer | Front | Sensitivity, width: int, *, verbose: bool
+) -> list[Text]:
+    """Facts about a search, then what was not proven, what the numbers rest on, and notes."""
+    told = [*facts, *(proof_text(proof) for proof in result.proofs if verbose or proof.status != "proven")]
+    if result.provenance.assumptions:
+        told.append(f"Rests on {assumptions_text(result.provenance.assumptions, verbose)}")
+    told += [f"Note: {note}" for note in result.notes]
+    return [Text(""), *(line for fact in told for line in flowed(fact, width=width, style="dim"))]
+
+
+def heading(
+    result: Answer | Front | Sensitivity, verdict: str, style: str, width: int, *, more: str = ""
+) -> list[Text]:
+    """The status and what it means, and the inputs that it is about."""
+    head = flowed(f"{result.status.upper()}: {verdict}", width=width, hang=2)
+    head[0].stylize(style, 0, len(result.status))
+    about = result.provenance
+    inputs = f"{about.model} · {about.run} · {about.topology} · profile {about.profile}{more}"
+    return [*head, *flowed(inputs, width=width, style="dim")]
 
 
 def assumptions_text(sentences: Sequence[str], verbose: bool) -> str:

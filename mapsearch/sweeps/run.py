@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mapsearch.answer import data_frame
 from mapsearch.errors import InputError, UnknownName, UsageError
 from mapsearch.interrupts import Interrupts, interruptible, requested
 from mapsearch.records import validate
@@ -88,13 +89,7 @@ class SweepResult:
 
     def to_dataframe(self) -> Any:
         """A pandas DataFrame with a row per item. Raises BackendMissing when pandas is not installed."""
-        from mapsearch.errors import BackendMissing
-
-        try:
-            import pandas
-        except ImportError:
-            raise BackendMissing("pandas is not installed; pip install 'mapsearch[all]'") from None
-        return pandas.DataFrame([flat(record) for record in self.records])
+        return data_frame([flat(record) for record in self.records])
 
 
 def flat(record: SweepItem) -> dict[str, Any]:
