@@ -86,11 +86,6 @@ def shipped_profiles(case: Case) -> Profile | None:
     return None if base is None else shipped().profile(base, *generation(case))
 
 
-def unfitted_profiles(case: Case) -> Profile | None:
-    """The built-in profile of the case's device as it is written."""
-    return profile_of(case)
-
-
 def generation(case: Case) -> tuple[str, str, str]:
     """Framework family, year and release of the software."""
     return case.groups.family, epoch_of(case), release_of(case)
@@ -303,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = profile_named(given.profile)
         profiles = lambda case: chosen  # noqa: E731
     elif given.unfitted:
-        profiles = unfitted_profiles
+        profiles = profile_of
     elif given.held_out:
         profiles = held_out_profiles(given.rows, given.held_out, given.processes)
     report = run(given.rows, profiles, given.processes)

@@ -22,9 +22,9 @@ from benchmarks.accuracy import (
     shipped_profiles,
     table,
     text,
-    unfitted_profiles,
 )
 from benchmarks.scores import summary
+from mapsearch.calibration.predict import profile_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "accuracy.md"
 KINDS = ("left out by source", "left out by model", "in the fit", "unfitted")
@@ -106,7 +106,7 @@ def main() -> None:
         lambda: held_out_profiles(PUBLISHED),
         lambda: held_out_profiles(PUBLISHED, "model"),
         lambda: shipped_profiles,
-        lambda: unfitted_profiles,
+        lambda: profile_of,
     ]
     reports = [run(PUBLISHED, make()) for make in made]
     found = [figures(report) for report in reports]

@@ -103,8 +103,8 @@ NAMES = tuple(parameter.name for parameter in PARAMETERS)
 def applied(profile: Profile, logs: Floats) -> Profile:
     """A profile with its fields scaled by exp(logs), shape (parameters,); fields are held within their bounds.
 
-    With logs of shape (sets, parameters) the fields are arrays of shape (sets, 1): what `predict.stacked` makes of as
-    many profiles, in one.
+    With logs of shape (sets, parameters) the fields are arrays of shape (sets, 1): as many profiles in one, for the
+    quantities only. It is not validated; every quantity broadcasts it like numbers.
     """
     changes: dict[str, Any] = {}
     factors = np.exp(logs)

@@ -1,18 +1,16 @@
 """Fast prediction of cases: step time of one profile or of many at once, and peak memory.
 
-Contents: profile_of, point_for, with_profile, point_step_s, predict_step_s, stacked, Memory, predict_memory,
+Contents: profile_of, point_for, with_profile, point_step_s, predict_step_s, Memory, predict_memory,
 limit_bytes, candidates_that_fit, Prediction, predict.
 
-A stacked profile holds arrays of shape (sets, 1) where a profile holds numbers: every quantity broadcasts, so one
-pass through the cost functions gives the step times of all sets. Points are kept per case and mapping; only what
-depends on the profile is computed again.
+A profile may hold arrays of shape (sets, 1) where it holds numbers (`parameters.applied`): every quantity broadcasts,
+so one pass through the cost functions gives the step times of all sets. Points are kept per case and mapping; only
+what depends on the profile is computed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +26,6 @@ from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.profiles import profile_for
 from mapsearch.quantity import Floats
-from mapsearch.records import Record
 
 _BY_DEVICE: dict[str, Profile | None] = {}
 
@@ -58,7 +55,7 @@ def with_profile(point: Point, profile: Profile) -> Point:
 
 
 def point_step_s(point: Point) -> Floats:
-    """Step time of a point: shape (1,), or (sets, 1) under a stacked profile. Unit: s."""
+    """Step time of a point: shape (1,), or (sets, 1) under a profile of several sets. Unit: s."""
     sides = (attention_times(point.attention), expert_times(point.expert), cell_side(point.cell))
     constants = timing(point.cell, any(side.under_compute for side in sides))
     attention, expert, own = (sums(side, point.cell) for side in sides)
@@ -67,35 +64,8 @@ def point_step_s(point: Point) -> Floats:
 
 
 def predict_step_s(case: Case, mapping: Mapping, profile: Profile) -> Floats:
-    """Step time of one mapping of a case: one number, or one per set of a stacked profile. Unit: s."""
+    """Step time of one mapping of a case: one number, or one per set of its profile. Unit: s."""
     return point_step_s(point_for(case, mapping, profile)).reshape(-1)
-
-
-def stacked(profiles: Sequence[Profile]) -> Profile:
-    """Several profiles as one whose numbers are arrays of shape (sets, 1).
-
-    It is for the quantities only: it is not validated, and `tp_overlap` and all other fields broadcast like numbers.
-    """
-    return _stacked(profiles)  # type: ignore[no-any-return]
-
-
-def _stacked(records: Sequence[Any]) -> Any:
-    first = records[0]
-    values: dict[str, Any] = {}
-    for name in type(first).model_fields:
-        column = [getattr(record, name) for record in records]
-        if isinstance(column[0], Record):
-            values[name] = _stacked(column)
-        elif isinstance(column[0], float | int) and not isinstance(column[0], bool):
-            values[name] = np.array(column, dtype=np.float64)[:, None]
-        else:
-            # A peak that some sets leave out cannot be stacked beside numbers.
-            if name == "high_bandwidth_peak" and any(value is not None for value in column):
-                filled = [r.peak if r.high_bandwidth_peak is None else r.high_bandwidth_peak for r in records]
-                values[name] = np.array(filled, dtype=np.float64)[:, None]
-                continue
-            values[name] = column[0]
-    return type(first).model_construct(**values)
 
 
 # --- memory --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from mapsearch.calibration.predict import (
     predict_memory,
     predict_step_s,
     profile_of,
-    stacked,
     with_profile,
 )
 from mapsearch.calibration.rows import Case, Refused, case_of, load_cases, read_rows
@@ -27,6 +27,7 @@ from mapsearch.costs import parameters
 from mapsearch.costs.estimate import estimate
 from mapsearch.costs.placement import rows_of
 from mapsearch.costs.views import Facts
+from mapsearch.records import Record
 
 PUBLISHED = Path(__file__).parents[2] / "benchmarks" / "published"
 
@@ -299,6 +300,26 @@ def test_a_prediction_is_the_estimate(row: dict[str, Any], hardware: dict[str, d
     assert predict(case, profile).step_time_s == pytest.approx(full.step_time_s, rel=1e-12)
     memory = predict_memory(case, case.mappings[0], profile)
     assert memory.needed == pytest.approx(full.peak_memory_bytes, rel=1e-12)
+
+
+def stacked(records: Sequence[Any]) -> Any:
+    """Several profiles as one whose numbers are arrays of shape (sets, 1), as the fit makes of several factors."""
+    first = records[0]
+    values: dict[str, Any] = {}
+    for name in type(first).model_fields:
+        column = [getattr(record, name) for record in records]
+        if isinstance(column[0], Record):
+            values[name] = stacked(column)
+        elif isinstance(column[0], float | int) and not isinstance(column[0], bool):
+            values[name] = np.array(column, dtype=np.float64)[:, None]
+        else:
+            # A peak that some sets leave out cannot be stacked beside numbers.
+            if name == "high_bandwidth_peak" and any(value is not None for value in column):
+                filled = [r.peak if r.high_bandwidth_peak is None else r.high_bandwidth_peak for r in records]
+                values[name] = np.array(filled, dtype=np.float64)[:, None]
+                continue
+            values[name] = column[0]
+    return type(first).model_construct(**values)
 
 
 @pytest.mark.parametrize("every", [11])
