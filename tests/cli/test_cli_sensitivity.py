@@ -199,3 +199,15 @@ def test_a_bandwidth_is_bracketed_and_says_so(mapsearch, topology):
 def test_bad_input_is_one_sentence(mapsearch, topology, options, said):
     told = mapsearch("sensitivity", *SMALL, "--topology", topology, *options)
     assert told.code == 2 and said in told.err and len(told.err.splitlines()) == 1 and "Traceback" not in told.err
+
+
+def test_ticks_of_a_plot_are_whole_numbers_that_its_values_need():
+    from mapsearch.reports.exports.plots import plain_ticks
+
+    narrow, wide = plain_ticks([8.68, 10.28]), plain_ticks([4.5, 107.0])
+    inside = [text for tick, text in zip(narrow["tickvals"], narrow["ticktext"], strict=True) if 8.68 <= tick <= 10.28]
+    assert inside == ["8.8", "9", "9.2", "9.4", "9.6", "9.8", "10", "10.2"]
+    assert [tick for tick in wide["tickvals"] if 4.5 <= tick <= 107.0] == [5.0, 10.0, 20.0, 50.0, 100.0]
+    assert "5" in wide["ticktext"] and "200" in wide["ticktext"] and wide["type"] == "log"
+    # One value has no span.
+    assert 10.0 in plain_ticks([10.0])["tickvals"]

@@ -1,6 +1,6 @@
 """Plots of fronts: HTML that needs no network (plotly), SVG and PNG (matplotlib); equal fronts give equal bytes.
 
-Contents: ENDINGS, COLOURS, check_plot, plot_bytes, page, picture, plain_numbers.
+Contents: ENDINGS, COLOURS, check_plot, plot_bytes, plain_ticks, page, picture, plain_numbers.
 
 The first two objectives are the axes, both logarithmic where they can be; a third is the colour of the points.
 """
@@ -99,10 +99,27 @@ def _html(fronts: Sequence[Front], names: Sequence[str]) -> bytes:
         )
         text = [_told(point) for point in front.points]
         figure.add_scatter(x=x, y=y, name=name, marker=marker, text=text, hoverinfo="text+name", **shape)
-    for update, (_, title, _, logarithmic) in zip((figure.update_xaxes, figure.update_yaxes), axes, strict=False):
-        update(title={"text": title}, type="log" if logarithmic else "linear")
+    drawn = [_coordinates(front, axes) for front in fronts]
+    for place, update in enumerate((figure.update_xaxes, figure.update_yaxes)):
+        _, title, _, logarithmic = axes[place]
+        values = [value for front in drawn for value in front[place]]
+        update(title={"text": title}, **(plain_ticks(values) if logarithmic else {"type": "linear"}))
     figure.update_layout(title={"text": _title(fronts)}, template="plotly_white", showlegend=len(fronts) > 1)
     return page(figure)
+
+
+NARROW = 5.0
+"""A logarithmic axis whose ends differ by less gets evenly spaced numbers: 1, 2 and 5 would leave one or none."""
+
+
+def plain_ticks(values: Sequence[float]) -> dict[str, Any]:
+    """A logarithmic axis of plotly with whole numbers for these values: its own are single digits within a decade."""
+    low, high = min(values), max(values)
+    ticks = [float(f"{step}e{decade}") for decade in range(-9, 16) for step in (1, 2, 5)]
+    if low < high < NARROW * low:
+        step = next(tick for tick in ticks if tick >= (high - low) / 8.0)
+        ticks = [step * place for place in range(math.floor(low / step), math.ceil(high / step) + 1) if place]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:.6g}" for tick in ticks]}
 
 
 def page(figure: Any) -> bytes:

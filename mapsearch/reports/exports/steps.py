@@ -9,7 +9,7 @@ from typing import Any
 
 from mapsearch.errors import UsageError
 from mapsearch.parametric import Piece, Sensitivity
-from mapsearch.reports.exports.plots import COLOURS, check_plot, page, picture, plain_numbers
+from mapsearch.reports.exports.plots import COLOURS, check_plot, page, picture, plain_numbers, plain_ticks
 from mapsearch.reports.sensitivities import value_text
 from mapsearch.reports.tables import sizes_text
 
@@ -53,8 +53,12 @@ def _html(result: Sensitivity, pieces: list[Piece]) -> bytes:
             x=x, y=y, text=[text, text], hoverinfo="text+x+y", mode="lines+markers", showlegend=False,
             line={"color": colour, "width": 2}, marker={"size": 6, "color": colour},
         )  # fmt: skip
-    figure.update_xaxes(title={"text": _axis(result)[1]}, type="log")
-    figure.update_yaxes(title={"text": "step (s)"}, type="log")
+    lines = [_line(result, piece) for piece in pieces]
+    for place, update, title in (
+        (0, figure.update_xaxes, _axis(result)[1]),
+        (1, figure.update_yaxes, "step (s)"),
+    ):
+        update(title={"text": title}, **plain_ticks([value for line in lines for value in line[place]]))
     figure.update_layout(title={"text": _title(result)}, template="plotly_white")
     return page(figure)
 
