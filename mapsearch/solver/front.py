@@ -26,7 +26,7 @@ from mapsearch.solver.objectives import Objectives
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.search import Candidate, Ordered, count_space, key_of, rows_of
 from mapsearch.solver.tables import Tables, tabulate
-from mapsearch.solver.vectors import Shield, minimal
+from mapsearch.solver.vectors import Shield, minimal, told_apart
 
 Report = Callable[[Progress], None]
 BLOCK = 32
@@ -87,7 +87,9 @@ def front(
     machine = _Machine(asked, objectives, deadline, report or (lambda _progress: None), memory_limit(asked))
     counts = machine.tabulated(prune)
     machine.run()
-    points = sorted(machine.points, key=lambda point: (point.values, point.candidate.key))
+    ordered = sorted(machine.points, key=lambda point: (point.values, point.candidate.key))
+    vectors = np.array([point.values for point in ordered]).reshape(-1, len(objectives.names))
+    points = [ordered[place] for place in told_apart(vectors)]
     return FrontSearch(
         points=points,
         complete=not machine.cut_short,

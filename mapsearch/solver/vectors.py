@@ -1,6 +1,6 @@
 """Dominance among vectors of objectives, all minimised.
 
-Contents: dominates, minimal, Shield.
+Contents: ROUNDING, dominates, minimal, told_apart, Shield.
 
 A vector dominates another that it is nowhere above and somewhere below; equal ones do not dominate each other.
 """
@@ -17,6 +17,10 @@ from mapsearch.quantity import Floats
 Mask = NDArray[np.bool_]
 CHUNK = 4096
 """Vectors compared with a whole front at a time; bounds the memory of the comparison."""
+
+
+ROUNDING = 1e-12
+"""Relative difference below which two values may be one sum of the same terms in another order."""
 
 
 def dominates(first: Floats, second: Floats) -> Mask:
@@ -49,6 +53,22 @@ def _minimal_pairs(values: Floats) -> Mask:
     lower = second < before
     leader = np.maximum.accumulate(np.where(lower, np.arange(len(values)), 0))
     return np.asarray(lower | (values == values[leader]).all(axis=1))
+
+
+def told_apart(values: Floats) -> NDArray[np.intp]:
+    """Positions of the vectors that are better than every other one by more than rounding somewhere, in order.
+
+    A minimal vector may owe its place to a unit in the last place of one objective: without it, another one is as good
+    there and better elsewhere. Of vectors that differ by rounding only the first stays. Shape: (count, axes).
+    """
+    kept = []
+    for place, vector in enumerate(values):
+        slack = ROUNDING * np.abs(vector)
+        as_good = (values <= vector + slack).all(axis=1)
+        better = as_good & (values < vector - slack).any(axis=1)
+        if not better.any() and not (as_good[:place] & (values[:place] >= vector - slack).all(axis=1)).any():
+            kept.append(place)
+    return np.array(kept, dtype=np.intp)
 
 
 @dataclass(frozen=True)

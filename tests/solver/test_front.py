@@ -24,7 +24,7 @@ from mapsearch.solver.front_proof import by_exhaustion, certify, gaps
 from mapsearch.solver.objectives import objectives_of
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.ranking import margins, pair_view
-from mapsearch.solver.vectors import Shield, dominates, minimal
+from mapsearch.solver.vectors import Shield, dominates, minimal, told_apart
 
 NAMES = ("step_time", "peak_memory", "devices", "exposed_fraction", "energy", "cost")
 SETS = (
@@ -255,3 +255,14 @@ def test_a_shield_hides_what_a_faster_point_is_not_above(exposed):
     for bound, here in zip(bounds, hidden, strict=True):
         reach = [p[0] < bound[0] and p[1] <= bound[1] and (not exposed or p[2] <= bound[2]) for p in points]
         assert here == any(reach)
+
+
+def test_a_unit_in_the_last_place_makes_no_point():
+    one = np.nextafter(1.0, 2.0)
+    # The second is slower by rounding only and needs less; the last two differ by rounding only.
+    values = np.array([[1.0, 5.0], [one, 4.0], [2.0, 3.0], [2.0 * one, 3.0]])
+    assert minimal(values[:3]).tolist() == [0, 1, 2]
+    assert told_apart(values).tolist() == [1, 2]
+    # What is better by more than rounding stays.
+    assert told_apart(np.array([[1.0, 5.0], [1.0 + 1e-9, 4.0]])).tolist() == [0, 1]
+    assert told_apart(np.zeros((0, 2))).tolist() == []
