@@ -62,7 +62,10 @@ def _picked(value: Num, index: tuple[Any, ...], positions: NDArray[np.intp]) -> 
 
 def _filled(value: Num, index: Index, positions: NDArray[np.intp]) -> Floats:
     """As `_picked` for one cell, one value per option also where all share it."""
-    return np.broadcast_to(_picked(value, index, positions), (len(positions),)).astype(float)
+    values = _picked(value, index, positions)
+    if len(values) == len(positions):
+        return values.astype(float, copy=False)
+    return np.full(len(positions), values[0], dtype=float)
 
 
 def _stage(stage: StageSum, pick: Callable[[Num], Num]) -> StageSum:
