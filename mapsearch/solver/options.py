@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from mapsearch.costs.placement import unit_counts
 
 Ints = NDArray[np.int64]
+MOST_REMEMBERED = 4_000
+"""Ways to cut a grid up to which its list is kept for the next question: those of large grids would fill memory."""
 
 
 @lru_cache(maxsize=4096)
@@ -101,8 +103,13 @@ def _grid(rest: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
     return stacked[:, :, 0], stacked[:, :, 1], stacked[:, :, 2]
 
 
-def _options(rest: tuple[int, ...], choices: Sequence[int], moves: tuple[int, ...]) -> Options:
+def _options(rest: tuple[int, ...], choices: tuple[int, ...], moves: tuple[int, ...]) -> Options:
     """Grid options times a choice that only matters where one of the `moves` axes is larger than 1."""
+    cuts = math.prod(len(triples(size)) for size in rest)
+    return (_remembered if cuts <= MOST_REMEMBERED else _listed)(rest, choices, moves)
+
+
+def _listed(rest: tuple[int, ...], choices: tuple[int, ...], moves: tuple[int, ...]) -> Options:
     rows = _grid(rest)
     active = np.any([rows[axis].prod(axis=1) > 1 for axis in moves], axis=0)
     parts = [(np.arange(len(active)), choices[0]), *((np.flatnonzero(active), code) for code in choices[1:])]
@@ -112,13 +119,14 @@ def _options(rest: tuple[int, ...], choices: Sequence[int], moves: tuple[int, ..
     return Options((first, second, third), code)
 
 
-@lru_cache(maxsize=1024)
+_remembered = lru_cache(maxsize=256)(_listed)
+
+
 def attention_options(rest: tuple[int, ...], cp_kinds: tuple[int, ...]) -> Options:
     """All (tp, cp, dp) rows over what the pipeline leaves, with the kind of CP where CP > 1."""
     return _options(rest, cp_kinds, moves=(1,))
 
 
-@lru_cache(maxsize=1024)
 def expert_options(rest: tuple[int, ...], dispatchers: tuple[int, ...], moe: bool) -> Options:
     """All (etp, ep, edp) rows, with the dispatcher where tokens move; a dense model has one: all in EDP."""
     if not moe:

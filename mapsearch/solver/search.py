@@ -21,10 +21,11 @@ from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
 from mapsearch.solver.bounds import Slice, compute_floor_s, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
+from mapsearch.solver.families import Families
 from mapsearch.solver.groups import groups_at
 from mapsearch.solver.options import option_counts, pipeline_rows
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.tables import Tables, tabulate
+from mapsearch.solver.tables import Tables, hbm_bytes, placed, tabulate
 
 Key = tuple[int, ...]
 Report = Callable[[Progress], None]
@@ -327,6 +328,7 @@ def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
     """Tabulate all groups, searching a little after each so that there is a mapping early; the size of the space."""
     state, counts = machine.state, (0, 0, 0)
     todo = rows_of(state.problem)
+    families = Families(state.problem, todo, hbm_bytes(state.problem))
     for number, (used, row) in enumerate(todo):
         here = count_space(state.problem, used, row)
         counts = (counts[0] + here[0], counts[1] + here[1], counts[2] + here[2])
@@ -336,8 +338,7 @@ def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
         try:
             state.tell(Progress("tables", number, len(todo), state.incumbent_s, state.floor_s))
             with interruptible():
-                cutoff = state.top.cutoff_s if prune else np.inf
-                made = list(tabulate(state.problem, used, row, prune=prune, cutoff_s=cutoff))
+                made = _tables(machine, families, used, row, prune)
             for tables in made:
                 machine.add(tables)
             machine.run(most=EARLY_STEPS)
@@ -345,6 +346,17 @@ def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
             state.interrupt()
             state.untabulated = True
     return counts
+
+
+def _tables(
+    machine: _Machine, families: Families, used: tuple[int, ...], row: tuple[int, ...], prune: bool
+) -> list[Tables]:
+    """The tables of a row; once a cutoff is known, of what can be as fast by its floor."""
+    problem, cutoff = machine.state.problem, machine.state.top.cutoff_s
+    if prune and np.isfinite(cutoff):
+        return [placed(problem, sized, prune=prune) for sized in families.take(used, row, cutoff)]
+    families.drop(used, row)
+    return list(tabulate(problem, used, row, prune=prune))
 
 
 def _offer_all(state: _State, tables: Tables, found: Ordered, start: int, stop: int) -> None:
