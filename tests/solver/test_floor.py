@@ -16,6 +16,7 @@ from mapsearch.answer import Answer
 from mapsearch.solver.bounds import compute_floor_s
 from mapsearch.solver.families import Families
 from mapsearch.solver.options import attention_options, expert_options, option_counts
+from mapsearch.solver.problem import problem_of
 from mapsearch.solver.search import rows_of, search
 from mapsearch.solver.sized import sized_groups
 from mapsearch.solver.tables import hbm_bytes
@@ -92,6 +93,14 @@ def test_what_a_floor_leaves_out_is_slower_than_the_cutoff(problem):
         assert dp * batch in kept.products
         batches = np.asarray(candidate.tables.cell.micro_batch).reshape(-1).tolist()
         assert kept.allowed[kept.dp.tolist().index(dp), batches.index(batch)].any()
+
+
+@pytest.mark.parametrize("speed", [0.1, 10.0])
+def test_without_communication_a_floor_is_the_step_itself(speed):
+    problem = problem_of(tiny_facts((1,), hbm_mb=100_000, speed=speed))
+    row, fastest = rows_of(problem)[0], search(problem, 1).top[0].step_time_s
+    kept = [Families(problem, [row], np.inf).take(*row, fastest * share) for share in (1.0, 1.0 - 1e-6)]
+    assert [len(groups) for groups in kept] == [1, 0]
 
 
 @SOME
