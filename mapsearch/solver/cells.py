@@ -97,7 +97,9 @@ def _filled(value: Num, index: Index, positions: NDArray[np.intp]) -> Floats:
     """A table's values for one cell at some options, one per option also where all share it."""
     values = np.atleast_1d(at(value, index))
     values = values[..., positions] if values.shape[-1] > 1 else values
-    return np.broadcast_to(values, (len(positions),)).astype(float)
+    if len(values) == len(positions):
+        return values.astype(float, copy=False)
+    return np.full(len(positions), values[0], dtype=float)
 
 
 def _stage(stage: StageSum, pick: Callable[[Num], Num]) -> StageSum:
