@@ -32,7 +32,7 @@ def test_pruned_placements_do_not_change_the_ranking(limits):
 
 
 @settings(max_examples=200, deadline=None)
-@example(np.array([[1.0, 1e-17], [1.0, 0.0]]))  # sums are equal, rows are not
+@example(np.array([[1.0, 1e-17], [1.0, 0.0], [0.0, 2.0]]))  # sums are equal, rows are not
 @given(
     arrays(float, array_shapes(min_dims=2, max_dims=2, max_side=12), elements=st.sampled_from([0.0, 1e-17, 1.0, 2.0]))
 )
