@@ -95,11 +95,10 @@ class _Rows:
 
 def _filled(value: Num, index: Index, positions: NDArray[np.intp]) -> Floats:
     """A table's values for one cell at some options, one per option also where all share it."""
-    values = np.atleast_1d(at(value, index))
-    values = values[..., positions] if values.shape[-1] > 1 else values
-    if len(values) == len(positions):
-        return values.astype(float, copy=False)
-    return np.full(len(positions), values[0], dtype=float)
+    values = at(value, index) if np.ndim(value) else value
+    if np.size(values) > 1:
+        return np.asarray(values)[positions].astype(float, copy=False)
+    return np.full(len(positions), values, dtype=float)
 
 
 def _stage(stage: StageSum, pick: Callable[[Num], Num]) -> StageSum:

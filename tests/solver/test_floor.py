@@ -48,6 +48,12 @@ def test_options_are_counted_as_they_are_listed(rest, kinds, dispatchers, moe):
     assert option_counts(rest, len(kinds), len(dispatchers), moe) == (len(attention), len(expert), len(sizes))
 
 
+def test_only_lists_of_small_grids_are_kept():
+    small, large = (8, 8, 4), (8, 8, 16, 8)
+    assert attention_options(small, (0, 1)) is attention_options(small, (0, 1))
+    assert attention_options(large, (0, 1)) is not attention_options(large, (0, 1))
+
+
 @SOME
 @given(instances.problems())
 def test_rows_go_from_many_devices_to_few_and_each_stands_once(problem):
