@@ -1,7 +1,7 @@
 """The options of a search: how each axis may be cut over the levels of the fabric.
 
 Contents: divisors, used_fan_outs, partial_fan_outs, pipeline_rows, distinct_rows, Options, attention_options,
-expert_options, option_counts.
+expert_options, nested, of_sizes, option_counts.
 
 A grid's rows multiply, level by level, to what the pipeline leaves of the fan-out (F6: parallelism matrices).
 """
@@ -133,6 +133,31 @@ def expert_options(rest: tuple[int, ...], dispatchers: tuple[int, ...], moe: boo
         ones = np.ones((1, len(rest)), dtype=np.int64)
         return Options((ones, ones, np.array([rest], dtype=np.int64)), np.array(dispatchers[:1], dtype=np.int64))
     return _options(rest, dispatchers, moves=(0, 1))
+
+
+def nested(options: Options) -> Options:
+    """The options whose axes fill the levels from inside: the first axis, then the other two in either order.
+
+    No axis starts on a level before those ahead of it have filled the ones inside. There are at most two such options
+    for each combination of sizes, and they are often good ones.
+    """
+    rest = math.prod(options.rows)
+    keep = np.zeros(len(options), dtype=bool)
+    for order in ((0, 1), (0, 2)):
+        inside, filled = np.ones(len(options), dtype=bool), np.ones_like(rest)
+        for row in (options.rows[axis] for axis in order):
+            filled = filled * row
+            below = np.cumsum(filled < rest, axis=1) - (filled < rest) > 0
+            inside &= ~(below & (row > 1)).any(axis=1)
+        keep |= inside
+    return options.take(np.flatnonzero(keep))
+
+
+def of_sizes(options: Options, sizes: frozenset[tuple[int, int]]) -> Options:
+    """The options whose first two axes have one of these pairs of sizes."""
+    first, second, _ = options.sizes
+    masks = [(first == one) & (second == two) for one, two in sizes]
+    return options.take(np.flatnonzero(np.any(masks, axis=0)))
 
 
 def option_counts(rest: tuple[int, ...], cp_kinds: int, dispatchers: int, moe: bool) -> tuple[int, int, int]:
