@@ -1,6 +1,7 @@
 """The search: bound every cell, evaluate the promising ones exactly, best first.
 
-Contents: Candidate, Key, Top (from `top`), Search, rows_of, key_of, count_space, search, Ordered, ordered_cells.
+Contents: Candidate, Key, Top (from `top`), rows_of, count_space (from `space`), Search, key_of, search, Ordered,
+ordered_cells.
 
 Exact: a cell is left out only when its lower bound is not below the k-th best step time found. Distinct mappings
 differ in sizes or choices; each is listed with its best placement.
@@ -22,9 +23,8 @@ from mapsearch.quantity import Floats
 from mapsearch.solver.bounds import Slice, compute_floor_s, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
 from mapsearch.solver.families import Families
-from mapsearch.solver.groups import groups_at
-from mapsearch.solver.options import option_counts, pipeline_rows
 from mapsearch.solver.problem import Problem
+from mapsearch.solver.space import count_space, rows_of
 from mapsearch.solver.tables import Tables, hbm_bytes, placed, tabulate
 from mapsearch.solver.top import Candidate, Key, Top
 
@@ -84,19 +84,6 @@ class Search:
     """Seconds after which there was a better mapping, and its step time."""
 
 
-def rows_of(problem: Problem) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Used fan-outs and pipeline rows of a problem, in a fixed order.
-
-    Most devices first, then pipelines that run along one level: good mappings are often there, and early ones help.
-    """
-    layers = problem.facts.model.layers
-    rows = [(used, row) for used in problem.used for row in pipeline_rows(used, layers)]
-    if problem.first_look:
-        # One row for each number of stages, cut as far outside as possible.
-        rows = list({math.prod(r[1]): r for r in sorted(rows, key=lambda r: (math.prod(r[0]), r[1][::-1]))}.values())
-    return sorted(rows, key=lambda r: (-math.prod(r[0]), sum(cut > 1 for cut in r[1]) > 1, math.prod(r[1])))
-
-
 def key_of(tables: Tables, index: Index, attention: int, expert: int) -> Key:
     """The sizes and choices of a cell with two options (by position): what makes two mappings distinct."""
     a, e = tables.attention.options, tables.expert.options
@@ -115,20 +102,6 @@ def key_of(tables: Tables, index: Index, attention: int, expert: int) -> Key:
     first = [int(row[attention].prod()) for row in a.rows]
     second = [int(row[expert].prod()) for row in e.rows]
     return (*first, tables.group.pp, *second, *variant, int(a.choice[attention]), int(e.choice[expert]))
-
-
-def count_space(problem: Problem, used: tuple[int, ...], row: tuple[int, ...]) -> tuple[int, int, int]:
-    """Joint mappings, cells and grid options of a pipeline row, before any relation but the fan-out's own."""
-    groups = groups_at(problem, used, row)
-    if not groups:
-        return 0, 0, 0
-    kinds, dispatchers = (len(problem.candidates[name]) for name in ("cp_kind", "dispatcher"))
-    moe = problem.facts.model.moe is not None
-    attention, expert, sizes = option_counts(groups[0].rest, kinds, dispatchers, moe)
-    names = ("micro_batch", "recompute", "zero", "offload")
-    variants = math.prod(len(problem.candidates[name]) for name in names)
-    variants *= sum(len(group.pipelines) for group in groups)
-    return attention * expert * variants, variants * sizes, attention + expert
 
 
 @dataclass
