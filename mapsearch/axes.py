@@ -215,6 +215,8 @@ OVERLAP = Words(
     },
     bits=True,
 )
+USUAL_OVERLAP = "param-gather"
+"""What a run overlaps unless it says otherwise; not worth a word."""
 WORDS = {words.axis: words for words in (SCHEDULE, RECOMPUTE, CP_KIND, DISPATCHER, OFFLOAD, OVERLAP)}
 
 

@@ -39,12 +39,17 @@ OffloadWords = Annotated[int, *_coded(axes.OFFLOAD)]
 OverlapWords = Annotated[int, *_coded(axes.OVERLAP)]
 
 
-def _decided(value: object) -> object:
+def _decided(value: object) -> bool | list[bool]:
     """A list of one value as that value; `[true, false]` stays a list."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(one, bool) for one in values):
+        raise ValueError(f"takes true, false, or [true, false] to let the search decide, not {value}")
+    if len(set(values)) != len(values):
+        raise ValueError(f"lists a value twice: {value}")
+    return values if len(values) > 1 else values[0]
 
 
-Either = Annotated[bool | Annotated[list[bool], Field(min_length=2, max_length=2)], BeforeValidator(_decided)]
+Either = Annotated[bool | list[bool], BeforeValidator(_decided)]
 """A flag, or both values of it: then the search decides."""
 
 Vocabulary = Literal["last", "redistributed", "split-1", "split-2"]
