@@ -39,7 +39,7 @@ OffloadWords = Annotated[int, *_coded(axes.OFFLOAD)]
 OverlapWords = Annotated[int, *_coded(axes.OVERLAP)]
 
 
-def _decided(value: object) -> bool | list[bool]:
+def _decided(value: Any) -> Any:
     """A list of one value as that value; `[true, false]` stays a list."""
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(one, bool) for one in values):
