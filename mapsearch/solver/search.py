@@ -202,11 +202,23 @@ def search(
     prune: bool = True,
     deadline: float | None = None,
     report: Report | None = None,
+    at_most_s: float = np.inf,
 ) -> Search:
-    """The k fastest mappings, by bounds and exact evaluation; complete unless the deadline cut it short."""
+    """The k fastest mappings, by bounds and exact evaluation; complete unless the deadline cut it short.
+
+    Only mappings of at most `at_most_s` are asked for: the list may then hold fewer, or none.
+    """
     started = time.monotonic()
     tell = report or (lambda _progress: None)
-    state = _State(problem, Top(k), deadline, tell, started, best_at=started, floor_s=compute_floor_s(problem.facts))
+    state = _State(
+        problem,
+        Top(k, cutoff_s=at_most_s),
+        deadline,
+        tell,
+        started,
+        best_at=started,
+        floor_s=compute_floor_s(problem.facts),
+    )
     machine = _Machine(state, LOOK_AHEAD * memory_limit(problem))
     counts = _tabulated(machine, prune)
     machine.run()
@@ -239,7 +251,7 @@ def _bound_s(state: _State, heap: list[_Entry]) -> float:
     left = [entry.bound for entry in heap] if state.cut_short else []
     if state.untabulated:
         left.append(state.floor_s)
-    return min([*left, state.top.best_s])
+    return min([*left, state.top.best_s, state.top.cutoff_s])
 
 
 @dataclass(order=True)
