@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
-from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing, weighed
+from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing, weighed, weighed_timing
 from mapsearch.costs.views import CellView
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.dominance import undominated
@@ -138,7 +138,7 @@ def timed_tables(problem: Problem, sized: Sized) -> Tables:
         attention=GridTable(sized.attention, a_allowed, summed(a_side, a_cell), sized.memory_attention),
         expert=GridTable(sized.expert, e_allowed, summed(e_side, e_cell), sized.memory_expert),
         own=summed(c_side, cell),
-        timing=constants,
+        timing=weighed_timing(constants),
     )
 
 
