@@ -5,6 +5,7 @@ Contents: Lever, bandwidths, hbm_needed, rivals_at, SAME.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -43,8 +44,8 @@ class Lever:
         return time_of(mapping, self.problem(value))
 
     def best_s(self, mappings: list[Mapping], value: float) -> float:
-        """Step time of the fastest of some mappings at a value."""
-        return min(self.time_s(mapping, value) for mapping in mappings)
+        """Step time of the fastest of some mappings at a value; infinite when none fits."""
+        return min((self.time_s(mapping, value) for mapping in mappings), default=math.inf)
 
     def crossing(self, first: list[Mapping], second: list[Mapping], near: float, far: float) -> float:
         """Where the best of `second` overtakes the best of `first`, from a value where it is slower to one where it

@@ -9,6 +9,7 @@ else overtook before.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -71,8 +72,15 @@ def _bandwidth(lever: Lever, mapping: Mapping, rank: int, deadline: float | None
     at, overtaken, what = low, None, ""
     selves, known = [mapping], dict[Key, Mapping]()
     for _ in range(ROUNDS):
-        mine = min(selves, key=lambda one: lever.time_s(one, at))
-        rivals, complete = rivals_at(lever.problem(at), lever.time_s(mine, at), rank, deadline)
+        mine_s = lever.best_s(selves, at)
+        if math.isinf(mine_s):
+            # A limit on exposure is broken from here on; whether a rival overtook before is seen just above.
+            overtaken, what = lever.crossing([], selves, at, lever.now), "it no longer fits"
+            at = overtaken * (1.0 + RESOLUTION)
+            if at >= lever.now:
+                break
+            continue
+        rivals, complete = rivals_at(lever.problem(at), mine_s, rank, deadline)
         if not complete:
             raise OutOfTime
         # The same sizes and choices in another place are the same mapping.
@@ -85,7 +93,7 @@ def _bandwidth(lever: Lever, mapping: Mapping, rank: int, deadline: float | None
             break
         crossings = [(lever.crossing(selves, [rival], lever.now, at), key) for key, rival in known.items()]
         overtaken, key = sorted(crossings, reverse=True)[rank - 1]
-        what = difference(own, key)
+        what = f"{difference(own, key)} is then faster"
         at = overtaken * (1.0 + RESOLUTION)
         if at >= lever.now:
             break
@@ -98,5 +106,5 @@ def _bandwidth(lever: Lever, mapping: Mapping, rank: int, deadline: float | None
         until=overtaken,
         tried=low,
         resolution=RESOLUTION if overtaken is not None else 0.0,
-        what=f"{what} is then faster" if what else "",
+        what=what,
     )

@@ -135,6 +135,8 @@ def judge_bandwidths(facts: Facts) -> list[float | None]:
 
         def lost(value, lever=lever):
             # Another placement of the same sizes and choices is the same mapping.
+            if np.isinf(lever.time_s(mapping, value)):
+                return True
             best = search(lever.problem(value), 1).top[0]
             same = best.key == tuple(search(problem_of(facts), 1).top[0].key)
             return not same and best.step_time_s < lever.time_s(mapping, value) * (1 - 1e-9)
