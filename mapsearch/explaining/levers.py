@@ -86,5 +86,5 @@ def hbm_needed(view: PairView) -> float:
 def rivals_at(problem: Problem, step_time_s: float, count: int, deadline: float | None) -> tuple[list[Candidate], bool]:
     """Up to `count` of the fastest mappings that are faster than a time, and whether all of the space was seen."""
     limit = step_time_s * (1.0 - SAME)
-    found = search(problem, count, deadline=deadline, at_most_s=limit)
+    found = search(problem, count, deadline=deadline, known_s=limit)
     return [one for one in found.top if one.step_time_s < limit], found.complete

@@ -18,7 +18,7 @@ from mapsearch.axes import Schedule
 from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
 from mapsearch.costs.views import AttentionView, CellView, ExpertView
 from mapsearch.quantity import Num
-from mapsearch.solver.options import Options, attention_options, expert_options
+from mapsearch.solver.options import Options, attention_options, expert_options, nested, of_sizes
 from mapsearch.solver.problem import Problem
 
 Mask = NDArray[np.bool_]
@@ -134,11 +134,15 @@ def grids(problem: Problem, group: Group) -> tuple[Options, Options]:
     """All options of both grids in a group, before any relation."""
     attention = attention_options(group.rest, problem.candidates["cp_kind"])
     expert = expert_options(group.rest, problem.candidates["dispatcher"], problem.facts.model.moe is not None)
-    return attention, expert
+    if problem.sizes is not None:
+        return of_sizes(attention, problem.sizes[0]), of_sizes(expert, problem.sizes[1])
+    return (nested(attention), nested(expert)) if problem.first_look else (attention, expert)
 
 
 def legal_options(problem: Problem, side: str, group: Group, options: Options) -> Options:
     """Options that some variant of the group allows: most are cut here, before anything is costed."""
+    if not len(options):
+        return options
     dp = along(options.sizes[2], -1) if side == "attention" else along([1], 0)
     first = {name: problem.candidates[name][:1] for name in ("micro_batch", "recompute", "zero", "offload")}
     cell = cell_view(problem, group, dp, pipeline=group.pipelines[:1], **first)

@@ -32,6 +32,10 @@ class Problem:
     """Also mappings on a part of the cluster."""
     exposure: bool = False
     """Tables also hold what a step takes without communication."""
+    first_look: bool = False
+    """A small part of a large space: placements that fill the levels from inside, with the least micro-batch."""
+    sizes: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]] | None = None
+    """(TP, CP) and (ETP, EP) that a first look takes with all their placements instead."""
 
     def side(self, side: Side) -> tuple[Relation, ...]:
         """The relations of one side."""
@@ -70,7 +74,8 @@ class Problem:
         """Candidate values per choice: the run's lists, with values that the user fixed or allowed added."""
         run = self.facts.run
         names = ("micro_batch", "vpp", "schedule", "recompute", "zero", "offload", "cp_kind", "dispatcher")
-        return {name: _with_wishes(run, name) for name in names}
+        found = {name: _with_wishes(run, name) for name in names}
+        return {**found, "micro_batch": (min(found["micro_batch"]),)} if self.first_look else found
 
     def pipelines(self, pp: int, *, filled: bool = True) -> tuple[tuple[int, int], ...]:
         """(schedule, VPP) pairs that make sense on `pp` stages; one stage has nothing to schedule.
