@@ -5,12 +5,12 @@ Contents: explanation_lines, explanation_records, explanation_markdown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.text import Text
 
-from mapsearch.answer import Binding, RankedMapping
+from mapsearch.answer import Binding, Margin, RankedMapping
 from mapsearch.comparison import Term
 from mapsearch.explanation import Explanation, RulePrice, Stability, WhyNot, Win, findings
 from mapsearch.reports import human
@@ -61,8 +61,16 @@ def _mapping(found: Explanation, mapping: RankedMapping, width: int, verbose: bo
     title = f"How far inputs may worsen before it loses rank {mapping.rank}"
     lines += section(title, [line for one in found.stability for line in _stable(one, width)], width=width)
     margins = mapping.margins if verbose else [m for m in mapping.margins if m.unit != "broken rules" and m.limit]
-    lines += section("Margins", relation_lines(margins, width), width=width)
+    lines += section("Margins", _margins(margins, width), width=width)
     return lines
+
+
+def _margins(margins: Sequence[Margin], width: int) -> list[Text]:
+    table = relation_lines(margins, width) if margins else []
+    if all(line.cell_len <= width for line in table):
+        return table
+    told = [f"{m.relation}: {_value(m.margin, m.unit)} of {_value(m.limit, m.unit)} left" for m in margins]
+    return [line for text in told for line in flowed(text, width=width, indent=2)]
 
 
 def _bindings(bindings: Sequence[Binding], width: int) -> list[Text]:
@@ -123,27 +131,29 @@ def _why_not(why: WhyNot, width: int, verbose: bool) -> list[Text]:
         title = "What was asked for" if why.mapping else "The nearest that fits"
         lines += section(title, estimate_lines(shown, width), width=width)
     if why.mapping is not None and why.slower_by:
-        lines += section("Step time, part by part", _terms(why.step_time_s, human.seconds, verbose), width=width)
-        lines += section("Memory of the worst stage", _terms(why.memory_bytes, human.amount, verbose), width=width)
+        lines += section("Step time, part by part", _terms(why.step_time_s, human.seconds, verbose, width), width=width)
+        lines += section(
+            "Memory of the worst stage", _terms(why.memory_bytes, human.amount, verbose, width), width=width
+        )
         lines += section("When it would win", _wins(why.wins, width), width=width)
     return lines
 
 
-def _terms(terms: Sequence[Term], write: Any, verbose: bool) -> list[Text]:
+def _terms(terms: Sequence[Term], write: Callable[[float], str], verbose: bool, width: int) -> list[Text]:
     *parts, whole = terms
     ranked = sorted(parts, key=lambda term: -abs(term.differences[1]))
     shown = [term for term in (ranked if verbose else ranked[:LARGEST]) if term.differences[1]]
     rows = [*shown, whole]
     signs = ["+" if term.differences[1] >= 0.0 else "-" for term in rows]
-    return grid(
-        [
-            Column("part", [term.name for term in rows], left=True),
-            Column("fastest", [write(term.values[0]) for term in rows]),
-            Column("this one", [write(term.values[1]) for term in rows]),
-            Column("difference", [f"{s}{write(abs(t.differences[1]))}" for s, t in zip(signs, rows, strict=True)]),
-        ],
-        indent=2,
-    )
+    told = [f"{sign}{write(abs(term.differences[1]))}" for sign, term in zip(signs, rows, strict=True)]
+    columns = [
+        Column("part", [term.name for term in rows], left=True),
+        Column("fastest", [write(term.values[0]) for term in rows]),
+        Column("this one", [write(term.values[1]) for term in rows]),
+        Column("difference", told),
+    ]
+    wide = grid_width(columns) + 2 <= width
+    return grid(columns if wide else [columns[0], columns[-1]], indent=2)
 
 
 def _wins(wins: Sequence[Win], width: int) -> list[Text]:
