@@ -77,7 +77,13 @@ class Sampler:
         problem = problem_of(self.facts_at(value))
         best = min((sample.step_time_s for sample in self.samples.values() if sample.mapping), default=None)
         self.tell(Progress(f"value {len(self.samples) + 1}", incumbent_s=best))
-        found = search(problem, 1, deadline=self.deadline)
+        # What is best at other values takes so long here: nothing slower has to be looked at.
+        mappings = [sample.mapping for sample in self.samples.values() if sample.mapping is not None]
+        known_s = min((_time_s(mapping, problem) for mapping in mappings), default=math.inf)
+        found = search(problem, 1, deadline=self.deadline, known_s=known_s)
+        if found.complete and not found.top and known_s < math.inf:
+            # A mapping that fits to the last digit alone, and not in the tables' sums.
+            found = search(problem, 1, deadline=self.deadline)
         self.interrupted = self.interrupted or found.interrupted
         mapping = mapping_of(found.top[0]) if found.top else None
         self.samples[value] = Sample(value, problem, found, mapping, self._proof(problem, found))
@@ -93,17 +99,10 @@ class Sampler:
 
     def time_s(self, mapping: Mapping | None, value: float) -> float:
         """Step time of a known mapping at a value; infinite when it does not fit there."""
-        sample = self.samples.get(value)
-        problem = sample.problem if sample else problem_of(self.facts_at(value))
         if mapping is None:
             return math.inf
-        try:
-            point = point_of(mapping, problem.facts)
-        except InputError:
-            return math.inf
-        if layout_trouble(point) or any(margin.margin < 0.0 for margin in margins(point, problem.relations)):
-            return math.inf
-        return float(point.step_time_s())
+        sample = self.samples.get(value)
+        return _time_s(mapping, sample.problem if sample else problem_of(self.facts_at(value)))
 
     def best_at(self, mapping: Mapping | None, sample: Sample) -> bool:
         """Whether a mapping is as fast as the best one at a solved value; nothing is, where nothing fits."""
@@ -124,6 +123,17 @@ class Sampler:
             else:
                 high = middle
         return high
+
+
+def _time_s(mapping: Mapping, problem: Problem) -> float:
+    """Step time of a mapping in a problem; infinite when it breaks a relation there."""
+    try:
+        point = point_of(mapping, problem.facts)
+    except InputError:
+        return math.inf
+    if layout_trouble(point) or any(margin.margin < 0.0 for margin in margins(point, problem.relations)):
+        return math.inf
+    return float(point.step_time_s())
 
 
 def refine(sampler: Sampler, values: list[float], tolerance: float) -> None:
