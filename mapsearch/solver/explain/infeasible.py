@@ -73,7 +73,7 @@ def explain_infeasible(
             told.relaxations += [answer] if isinstance(answer, Relaxation) else []
             told.notes += [answer] if isinstance(answer, str) else []
         if thorough or weights:
-            joint = cheapest(probe, found.conflicts, weights)
+            joint = cheapest(probe, found.conflicts, weights, told.relaxations)
             told.joint = joint if isinstance(joint, JointRelaxation) else None
             told.notes += [joint] if isinstance(joint, str) else []
     except OutOfTime:

@@ -10,13 +10,13 @@ says how much is needed, and the model states how much at least.
 
 from __future__ import annotations
 
-import itertools
+import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mapsearch.answer import Change, JointRelaxation
+from mapsearch.answer import Change, JointRelaxation, Relaxation
 from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError, listed, near_miss
 from mapsearch.relation import Relation
@@ -39,8 +39,8 @@ MOST_DOUBLINGS = 6
 """How far each is taken."""
 QUARTERS = 4
 """Steps between a doubling and the next."""
-MOST_TRIED = 400
-"""Combinations that are searched at most."""
+MOST_TRIED, MOST_TIMED = 400, 40
+"""Combinations that are searched at most, the second where step times are limited."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +78,29 @@ def check_weights(weights: Mapping[str, float] | None, facts: Facts) -> None:
 
 
 def cheapest(
-    probe: Probe, cores: list[list[Relation]], weights: Mapping[str, float] | None
+    probe: Probe,
+    cores: list[list[Relation]],
+    weights: Mapping[str, float] | None,
+    alone: Sequence[Relaxation] = (),
 ) -> JointRelaxation | str | None:
     """The cheapest joint relaxation, a note when none of the grid fits, or None where no number can matter.
 
-    Without weights each number that can ease some conflict has weight 1. Raises OutOfTime.
+    Without weights each number that helps alone, or that memory depends on where memory conflicts, has weight 1.
+    `alone` are relaxations of one number that are known to help. Raises OutOfTime.
     """
-    chosen = dict(weights) if weights else _default(probe, cores)
+    single = {one.name: one.to_value for one in alone}
+    chosen = dict(weights) if weights else _default(cores, single, probe.problem.facts)
     if not chosen or not cores:
         return None
     timed = any(relation.name not in MEMORY for relation in probe.problem.side("pair"))
     exact = "hbm" in chosen and not timed
     numbers = [_number(probe.problem.facts, name, weight) for name, weight in sorted(chosen.items())]
-    found, proven = _searched(probe, numbers, exact=exact)
+    known = [
+        tuple(single[one.name] if one is number else one.before for one in numbers)
+        for number in numbers
+        if number.name in single
+    ]
+    found, proven = _searched(probe, numbers, known, exact=exact)
     names = listed(number.name for number in numbers)
     if found is None:
         return f"no combination of {names} that was tried makes it fit" if proven else None
@@ -123,15 +133,13 @@ def cheapest(
     )
 
 
-def _default(probe: Probe, cores: list[list[Relation]]) -> dict[str, float]:
-    """Weight 1 for each number that can ease a relation of some conflict."""
+def _default(cores: list[list[Relation]], single: Mapping[str, float], facts: Facts) -> dict[str, float]:
+    """Weight 1 for each number that helps alone, and for those of memory where a limit of memory conflicts."""
     names = {relation.name for core in cores for relation in core}
-    found = ["hbm", "devices", "sequence_length"] if names & set(MEMORY) else []
-    if "exposed" in names:
-        found.append("exposed_limit")
-    if any(name.startswith("exposed") for name in names):
-        found += [f"bandwidth.{level.name}" for level in probe.problem.facts.fabric.levels if level.size > 1]
-    return dict.fromkeys(found, 1.0)
+    accepted = (*JOINT[:-1], *(f"bandwidth.{level}" for level in facts.fabric.level_names))
+    memory = ("hbm", "devices", "sequence_length") if "hbm" in names else ()
+    timed = any(name.startswith("exposed") for name in names)
+    return {name: 1.0 for name in accepted if name in single or (name in memory and not timed)}
 
 
 def _grid_words(numbers: list[_Number], *, exact: bool) -> str:
@@ -140,35 +148,76 @@ def _grid_words(numbers: list[_Number], *, exact: bool) -> str:
     told = "hbm: any value, rounded up to five digits" if exact else ""
     back = any(number.real and number.name in on_grid for number in numbers)
     taken = "then real numbers taken back until 1 % less does not fit" if back else ""
-    return "; ".join(part for part in (text, told, taken) if part)
+    return "; ".join(part for part in (text, told, taken, "and each number alone") if part)
 
 
-def _searched(probe: Probe, numbers: list[_Number], *, exact: bool) -> tuple[tuple[float, ...] | None, bool]:
-    """The cheapest values that fit, and whether all cheaper ones were refuted."""
+def _searched(
+    probe: Probe, numbers: list[_Number], known: list[tuple[float, ...]], *, exact: bool
+) -> tuple[tuple[float, ...] | None, bool]:
+    """The cheapest values that fit, and whether all cheaper ones were refuted; `known` are values that fit.
+
+    Combinations are made in the order of their cost, and searched in the order of their bound, HBM included.
+    """
     free = next((place for place, number in enumerate(numbers) if exact and number.name == "hbm"), None)
     lists = [(number.before,) if place == free else number.values for place, number in enumerate(numbers)]
-    bounded = []
-    for values in itertools.product(*lists):
-        cost = sum(number.cost(value) for number, value in zip(numbers, values, strict=True))
-        facts = _applied(probe.problem.facts, numbers, values)
-        floor = _least_hbm(probe, facts)
-        if free is not None:
-            cost += numbers[free].cost(max(floor, numbers[free].before))
-        elif floor > facts.fabric.device.hbm_bytes and _limited(probe):
+    best = min(known, key=lambda values: _cost(numbers, values), default=None)
+    best_cost = math.inf if best is None else _cost(numbers, best)
+    made = _by_cost(numbers, lists)
+    ahead = next(made, None)
+    ready: list[tuple[float, tuple[float, ...]]] = []
+    tried = 0
+    while ahead is not None or ready:
+        if ahead is not None and (not ready or ahead[0] < ready[0][0]):
+            if ahead[0] < best_cost:
+                _keep_if_possible(probe, numbers, ahead, free, ready)
+            ahead = next(made, None) if ahead[0] < best_cost else None
             continue
-        bounded.append((cost, values))
-    best: tuple[float, ...] | None = None
-    best_cost = math.inf
-    for tried, (bound, values) in enumerate(sorted(bounded)):
+        bound, values = heapq.heappop(ready)
         if bound >= best_cost:
             break
-        if tried >= MOST_TRIED:
+        tried += 1
+        if tried > (MOST_TRIED if exact else MOST_TIMED):
             return best, False
         found = _fitting(probe, numbers, values, free)
-        cost = sum(number.cost(value) for number, value in zip(numbers, found, strict=True)) if found else math.inf
-        if cost < best_cost:
-            best, best_cost = found, cost
+        if found is not None and _cost(numbers, found) < best_cost:
+            best, best_cost = found, _cost(numbers, found)
     return best, True
+
+
+def _cost(numbers: list[_Number], values: tuple[float, ...]) -> float:
+    return sum(number.cost(value) for number, value in zip(numbers, values, strict=True))
+
+
+def _by_cost(numbers: list[_Number], lists: list[tuple[float, ...]]) -> Iterator[tuple[float, tuple[float, ...]]]:
+    """All combinations of the lists, whose values cost more and more, cheapest first."""
+    start = (0,) * len(lists)
+    heap = [(0.0, start, 0)]
+    while heap:
+        cost, places, last = heapq.heappop(heap)
+        yield cost, tuple(values[place] for values, place in zip(lists, places, strict=True))
+        # Only the last number that was raised and those behind it, so that no combination comes twice.
+        for number in range(last, len(lists)):
+            if places[number] + 1 < len(lists[number]):
+                after = (*places[:number], places[number] + 1, *places[number + 1 :])
+                values = tuple(of[place] for of, place in zip(lists, after, strict=True))
+                heapq.heappush(heap, (_cost(numbers, values), after, number))
+
+
+def _keep_if_possible(
+    probe: Probe,
+    numbers: list[_Number],
+    made: tuple[float, tuple[float, ...]],
+    free: int | None,
+    ready: list[tuple[float, tuple[float, ...]]],
+) -> None:
+    """Queue a combination by its bound, unless the model states alone do not fit with it."""
+    cost, values = made
+    facts = _applied(probe.problem.facts, numbers, values)
+    floor = _least_hbm(probe, facts) if _limited(probe) else 0.0
+    if free is not None:
+        heapq.heappush(ready, (cost + numbers[free].cost(max(floor, numbers[free].before)), values))
+    elif floor <= facts.fabric.device.hbm_bytes:
+        heapq.heappush(ready, (cost, values))
 
 
 def _applied(facts: Facts, numbers: list[_Number], values: tuple[float, ...]) -> Facts:

@@ -47,6 +47,7 @@ BATCH_RULES = (
     "megatron_interleave",
     "torchtitan_interleave",
 )
+AXIS_WORDS = {"zero": "ZeRO stage", "micro_batch": "micro-batch", "vpp": "VPP", "cp_kind": "kind of CP"}
 
 
 def relaxations(probe: Probe, cores: Cores, *, thorough: bool = False) -> Iterator[Relaxation | str]:
@@ -91,7 +92,7 @@ def _tried(probe: Probe, cores: Cores) -> dict[str, str]:
     if _eases(cores, batch_lever(probe, 1, 1).eases):
         tried["global_batch"] = "the global batch"
     tried |= {"state": "16-bit or FP8 states"} if _eases(cores, _memory) else {}
-    return tried | {axis: f"another {axis.replace('_', ' ')}" for axis in choice_axes(cores)}
+    return tried | {axis: f"another {AXIS_WORDS.get(axis, axis)}" for axis in choice_axes(cores)}
 
 
 def _eases(cores: Cores, eases: Callable[[Relation], bool]) -> bool:

@@ -84,7 +84,8 @@ def _user(facts: Facts, _core: list[Relation]) -> str:
 def _mixed(_facts: Facts, core: list[Relation]) -> str:
     frameworks = dict.fromkeys(r.origin for r in core if r.origin not in WHOSE)
     others = [*(["physics"] if any(r.origin in ("physics", "topology") for r in core) else []), *frameworks]
-    return f"what you ask for meets {' and '.join(others)}: without your own constraints named here something fits"
+    against = " and ".join(others)
+    return f"what you ask for meets {against}: give up a rule of your own that is named here, or change the numbers"
 
 
 _STATEMENTS = {"physics": _physics, "framework": _framework, "user": _user, "mixed": _mixed}
