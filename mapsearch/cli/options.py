@@ -22,6 +22,7 @@ from mapsearch.errors import ExitCode, InputError, UsageError, listed, near_miss
 
 if TYPE_CHECKING:
     from mapsearch.answer import Answer
+    from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.inventories.run import Run
     from mapsearch.parametric import Sensitivity
@@ -32,7 +33,7 @@ else:  # click before 8.4 has no type parameter here
     TextType = NumberType = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
-D = TypeVar("D", "Answer", "Front", "Sensitivity")
+D = TypeVar("D", "Answer", "Front", "Sensitivity", "Explanation")
 
 DEFAULT_MODEL = "moe-5t"
 DEFAULT_RUN = "long-context-128k"

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     from mapsearch.answer import Answer, CheckReport
     from mapsearch.comparison import Comparison
+    from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.parametric import Sensitivity
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison
+    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation
 
 _PIPE_WIDTH = 120
 

@@ -1,7 +1,7 @@
 """The table view of a solve: one screenful, made to fit the width.
 
-Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text, placement_text, sizes_text,
-binding_text, price_text, proof_text, assumptions_text.
+Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text,
+placement_text, sizes_text, binding_text, price_text, proof_text, assumptions_text.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from mapsearch.answer import Answer, Price, Proof, RankedMapping, Space
-from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID
+from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, USUAL_OVERLAP
 from mapsearch.reports import human
 from mapsearch.reports.infeasible import why_not_lines
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
 
 if TYPE_CHECKING:
+    from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.parametric import Sensitivity
 
@@ -33,7 +34,7 @@ _SIZE_TITLES = {
     "vpp": "VPP",
     "micro_batch": "b",
 }
-_OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload")
+_OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload", "overlap")
 """Decisions said once above the table when all mappings agree on them."""
 _MANY = 4
 """Assumptions of one input shown before `--verbose` is needed for the rest."""
@@ -174,8 +175,11 @@ def _spelled(mapping: RankedMapping, axes: Sequence[str]) -> str:
         "dispatcher": "{} dispatch",
         "offload": "offload {}",
         "recompute": "recompute {}",
+        "overlap": "overlap {}",
     }
     decisions = {axis: _decision(mapping, axis) for axis in axes}
+    if decisions.get("overlap") == USUAL_OVERLAP:
+        del decisions["overlap"]
     return ", ".join(texts.get(axis, "{}").format(value) for axis, value in decisions.items() if value)
 
 
@@ -255,10 +259,13 @@ def searched(space: Space) -> str:
 
 
 def resting_lines(
-    facts: Sequence[str], result: Answer | Front | Sensitivity, width: int, *, verbose: bool
+    facts: Sequence[str], result: Answer | Front | Sensitivity | Explanation, width: int, *, verbose: bool
 ) -> list[Text]:
     """Facts about a search, then what was not proven, what the numbers rest on, and notes."""
-    told = [*facts, *(proof_text(proof) for proof in result.proofs if verbose or proof.status != "proven")]
+    told = [
+        *facts,
+        *(proof_text(proof) for proof in getattr(result, "proofs", []) if verbose or proof.status != "proven"),
+    ]
     if result.provenance.assumptions:
         told.append(f"Rests on {assumptions_text(result.provenance.assumptions, verbose)}")
     told += [f"Note: {note}" for note in result.notes]
@@ -266,7 +273,7 @@ def resting_lines(
 
 
 def heading(
-    result: Answer | Front | Sensitivity, verdict: str, style: str, width: int, *, more: str = ""
+    result: Answer | Front | Sensitivity | Explanation, verdict: str, style: str, width: int, *, more: str = ""
 ) -> list[Text]:
     """The status and what it means, and the inputs that it is about."""
     head = flowed(f"{result.status.upper()}: {verdict}", width=width, hang=2)

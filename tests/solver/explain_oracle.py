@@ -128,7 +128,7 @@ def _run_changes(facts, change, name, part, value):
     if name == "exposed_limit_by_class":
         return {name: {**run.exposed_limit_by_class, part: value}}
     if name == "overlap":
-        return {"overlap": {**run.overlap.model_dump(), part: True}}
+        return {"overlap": {**run.overlap.model_dump(), part: [True, False] if change.choice == "either" else True}}
     if name == "state":
         words = dict(one.split(" ") for one in change.choice.split(", "))
         state = {key: word == "True" if word in ("True", "False") else float(word) for key, word in words.items()}

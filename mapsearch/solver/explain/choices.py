@@ -1,6 +1,6 @@
 """Relaxations that are no numbers: choices that the run does not offer, other precision, rules that are dropped.
 
-Contents: choice_axes, other_choices, other_precision, dropped.
+Contents: choice_axes, other_choices, less_overlap, more_overlap, other_precision, dropped.
 """
 
 from __future__ import annotations
@@ -48,8 +48,10 @@ def other_choices(probe: Probe, cores: list[list[Relation]], *, thorough: bool) 
         found = _first_that_helps(probe, axis, tried)
         if found is not None:
             yield found
+    if all(any(r.name in MEMORY or r.name == "megatron_expert_overlap" for r in core) for core in cores):
+        yield from less_overlap(probe)
     if thorough and all(any(r.name.startswith("exposed") for r in core) for core in cores):
-        yield from other_overlap(probe)
+        yield from more_overlap(probe)
 
 
 def choice_axes(cores: list[list[Relation]]) -> list[str]:
@@ -99,7 +101,21 @@ def _changed(probe: Probe, facts: Any, name: str, choice: str, lever: str) -> Re
     )
 
 
-def other_overlap(probe: Probe) -> Iterator[Relaxation]:
+def less_overlap(probe: Probe) -> Iterator[Relaxation]:
+    """Communication that takes memory to hide, where the search may then leave it exposed."""
+    facts = probe.problem.facts
+    flags = {"expert_all_to_all": "expert all-to-alls", "param_gather": "parameter gathers"}
+    useful = {"expert_all_to_all": facts.model.moe is not None, "param_gather": 3 in facts.run.zero}
+    for flag, label in flags.items():
+        if useful[flag] and getattr(facts.run.overlap, flag) is True:
+            told = {**facts.run.overlap.model_dump(), flag: [True, False]}
+            changed = with_run(facts, overlap=told)
+            found = _changed(probe, changed, f"overlap.{flag}", "either", f"allow {label} without overlap")
+            if found is not None:
+                yield found
+
+
+def more_overlap(probe: Probe) -> Iterator[Relaxation]:
     """Communication that the framework does not hide and that would be exposed less if it did."""
     facts = probe.problem.facts
     hidden = facts.run.overlap.model_dump(exclude={"sources"})

@@ -1,6 +1,6 @@
 """The cheapest change of several numbers together that makes something fit.
 
-Contents: JOINT, check_weights, cheapest.
+Contents: JOINT, read_weights, check_weights, cheapest.
 
 A change costs its weight for every doubling or halving of the number. Combinations of the values of a grid are taken in
 the order of a lower bound of their cost, so that the first that fits is the cheapest, and all cheaper ones were
@@ -60,6 +60,19 @@ class _Number:
     def cost(self, value: float) -> float:
         """The weight for each doubling or halving."""
         return self.weight * abs(math.log2(value / self.before))
+
+
+def read_weights(text: str) -> dict[str, float]:
+    """`hbm=1,devices=2` as weights. Raises UsageError."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, given, number = (word.strip() for word in part.partition("="))
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            said = f"{part.strip()!r} gives no weight" if not given or not number else f"{number!r} is not a number"
+            raise UsageError(f"{said}; write hbm=1,devices=2", field="weights") from None
+    return weights
 
 
 def check_weights(weights: Mapping[str, float] | None, facts: Facts) -> None:

@@ -6,6 +6,7 @@ Contents: conflict_of, described.
 from __future__ import annotations
 
 from mapsearch.answer import Conflict
+from mapsearch.axes import USUAL_OVERLAP
 from mapsearch.constraints.capacity import bytes_text
 from mapsearch.costs.views import Facts
 from mapsearch.errors import listed
@@ -50,7 +51,8 @@ def described(mapping: Mapping) -> str:
     m = mapping.model_dump()
     grids = f"TP{m['tp']} CP{m['cp']} DP{m['dp']} PP{m['pp']} | ETP{m['etp']} EP{m['ep']} EDP{m['edp']}"
     choices = f"{m['schedule']}, recompute {m['recompute']}, ZeRO-{m['zero']}"
-    return f"{grids}, {choices}" + (f", offload {m['offload']}" if m["offload"] != "none" else "")
+    choices += f", offload {m['offload']}" if m["offload"] != "none" else ""
+    return f"{grids}, {choices}" + (f", overlap {m['overlap']}" if m["overlap"] not in (None, USUAL_OVERLAP) else "")
 
 
 def conflict_of(probe: Probe, core: list[Relation], restates: int = 0) -> Conflict:
