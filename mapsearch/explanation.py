@@ -9,7 +9,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mapsearch.answer import Binding, Conflict, Margin, Provenance, RankedMapping, Relaxation, Space, data_frame
+from mapsearch.answer import (
+    Binding,
+    Conflict,
+    JointRelaxation,
+    Margin,
+    Provenance,
+    RankedMapping,
+    Relaxation,
+    Space,
+    data_frame,
+)
 from mapsearch.comparison import Term
 
 EXPLANATION_SCHEMA = "mapsearch.explanation/1"
@@ -108,7 +118,18 @@ class Explanation(_Record):
     rules: list[RulePrice] = []
     conflicts: list[Conflict] = []
     relaxations: list[Relaxation] = []
+    conflicts_complete: bool = False
+    """True when `conflicts` holds every minimal conflict there is."""
+    joint: JointRelaxation | None = None
+    """The cheapest joint relaxation."""
     rejections: dict[str, int] = {}
+    """How many joint mappings each relation alone rejects."""
+    first_rejections: dict[str, int] = {}
+    """How many joint mappings each relation rejects that all relations before it accept, in the order of the list."""
+    rejections_of: int = 0
+    """Joint mappings that were counted, before any relation."""
+    rejections_note: str = ""
+    """What was counted, and what was not."""
     why_not: WhyNot | None = None
     space: Space
     provenance: Provenance
@@ -138,6 +159,10 @@ def findings(explanation: Explanation) -> list[dict[str, Any]]:
         pairs = zip(conflict.relations, conflict.sentences, strict=True)
         rows += [_row(f"conflict {number}", name, "", None, "", None, sentence) for name, sentence in pairs]
     rows += [_row("relaxation", r.relation, r.lever, r.to_value, r.unit, None, r.mapping) for r in found.relaxations]
+    if found.joint is not None:
+        rows += [
+            _row("joint", c.name, c.lever, c.to_value, c.unit, None, found.joint.mapping) for c in found.joint.changes
+        ]
     if found.why_not is not None:
         rows += [_row("why not", found.why_not.wish, "", None, "", None, text) for text in found.why_not.sentences]
     if found.mapping is not None:

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 )
 @click.option("--stability", is_flag=True, help="Also find how far each bandwidth may fall before the rank is lost.")
 @click.option("--bindings", type=click.IntRange(1, 100), default=3, show_default=True, help="How many relaxations.")
+@click.option("--conflicts", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many conflicts.")
+@click.option(
+    "--weights",
+    metavar="NAME=WEIGHT,...",
+    help="Where nothing fits: what a doubling or halving costs, as hbm=1,devices=2,sequence_length=5.",
+)
 @click.option("--time-limit", type=options.Duration(), help="Stop after so many seconds with what was found.")
 @options.output_options
 def command(
@@ -43,6 +49,8 @@ def command(
     why_not: str | None,
     stability: bool,
     bindings: int,
+    conflicts: int,
+    weights: str | None,
     time_limit: float | None,
     format_: str | None,
     output: str | None,
@@ -60,7 +68,9 @@ def command(
         named_run = run or options.DEFAULT_RUN
         chosen = options.chosen_run(named_run, run_options)
         with watching(quiet=quiet) as progress:
-            from mapsearch.explaining.api import explain  # numpy comes with it: the bar is there first
+            # numpy comes with them: the bar is there first
+            from mapsearch.explaining.api import explain
+            from mapsearch.solver.explain.joint import read_weights
 
             found = explain(
                 model or options.DEFAULT_MODEL,
@@ -72,6 +82,8 @@ def command(
                 why_not=None if why_not is None else _wish(why_not),
                 stable=stability,
                 bindings=bindings,
+                conflicts=conflicts,
+                weights=None if weights is None else read_weights(weights),
                 time_limit=time_limit,
                 progress=progress,
             )

@@ -26,7 +26,8 @@ from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
 from mapsearch.progress import Progress
 from mapsearch.solver.explain.binding import nearest_bindings
-from mapsearch.solver.explain.conflict import explain_infeasible
+from mapsearch.solver.explain.infeasible import explain_infeasible
+from mapsearch.solver.explain.joint import check_weights
 from mapsearch.solver.explain.probe import OutOfTime
 from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.provenance import provenance_of
@@ -39,6 +40,8 @@ TOP = 10
 """Mappings that are ranked before one of them is explained."""
 BINDINGS = 3
 """Relaxations that are shown."""
+CONFLICTS = 10
+"""Minimal conflicts that are looked for where nothing fits."""
 R = TypeVar("R")
 
 
@@ -53,22 +56,26 @@ def explain(
     why_not: str | Mapping | None = None,
     stable: bool = False,
     bindings: int = BINDINGS,
+    conflicts: int = CONFLICTS,
+    weights: dict[str, float] | None = None,
     time_limit: float | None = None,
     progress: Watch | None = None,
 ) -> Explanation:
     """What binds the mapping of a rank, or why nothing fits; with `why_not`, why another mapping is not the answer.
 
     `why_not` is a mapping or some axes (`tp=8,ep=64`), and is then the only thing explained. `stable` also finds how
-    far each bandwidth may fall before the mapping loses its rank. After `time_limit` seconds, or on Ctrl-C, what was
+    far each bandwidth may fall before the mapping loses its rank. Where nothing fits, up to so many `conflicts` are
+    told, and the cheapest change of several numbers under `weights` (`{"hbm": 1, "devices": 2}`). After `time_limit` seconds, or on Ctrl-C, what was
     found so far is returned with a note. Raises MapsearchError (InputError, MissingFact) for what the user can mend.
     """
-    for name, value in (("rank", rank), ("bindings", bindings)):
+    for name, value in (("rank", rank), ("bindings", bindings), ("conflicts", conflicts)):
         if value < 1:
             raise UsageError(f"{name} is {value}; ask for at least 1", field=name)
     started = time.monotonic()
     wish = None if why_not is None else read_wish(why_not)
     with Interrupts():
         inputs = read_inputs(model, run, topology, profile, devices)
+        check_weights(weights, inputs.facts)
         deadline = None if time_limit is None else started + time_limit
         work = _Work(problem_of(inputs.facts), inputs, rank, deadline, progress or (lambda _progress: None))
         work.search(max(rank, TOP))
@@ -77,7 +84,7 @@ def explain(
         elif work.found.top:
             work.explain_mapping(bindings, stable)
         elif work.found.complete:
-            work.explain_conflict()
+            work.explain_conflict(conflicts, weights)
         return work.result(time.monotonic() - started)
 
 
@@ -162,13 +169,15 @@ class _Work:
         self.about["stability"] = [one for one in told if isinstance(one, Stability)]
         self.notes += [one for one in told if isinstance(one, str)]
 
-    def explain_conflict(self) -> None:
+    def explain_conflict(self, conflicts: int, weights: dict[str, float] | None) -> None:
         """Why nothing fits, and the least changes that make something fit."""
 
         def ask() -> None:
-            conflicts, relaxations, rejections, notes = explain_infeasible(self.problem, self.deadline)
-            self.about |= {"conflicts": conflicts, "relaxations": relaxations, "rejections": rejections}
-            self.notes += notes
+            told = explain_infeasible(
+                self.problem, deadline=self.deadline, conflicts=conflicts, weights=weights, thorough=True
+            )
+            self.about |= told.fields()
+            self.notes += told.notes
 
         self.answered("why nothing fits", ask)
 

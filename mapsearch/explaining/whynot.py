@@ -19,9 +19,10 @@ from mapsearch.explanation import WhyNot
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Side
 from mapsearch.solver.explain.binding import difference
-from mapsearch.solver.explain.conflict import conflict_of, minimal_conflict
+from mapsearch.solver.explain.conflict import minimal_conflict
 from mapsearch.solver.explain.edits import smallest_corrections
 from mapsearch.solver.explain.probe import OutOfTime, Probe
+from mapsearch.solver.explain.sentences import conflict_of
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import KEY, key_of_mapping, mapping_of, margins, ranked_mapping
 from mapsearch.solver.search import Candidate, search

@@ -14,11 +14,13 @@ from mapsearch.answer import Binding, Margin, RankedMapping
 from mapsearch.comparison import Term
 from mapsearch.explanation import Explanation, RulePrice, Stability, WhyNot, Win, findings
 from mapsearch.reports import human
+from mapsearch.reports.infeasible import why_not_lines
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, section
-from mapsearch.reports.tables import heading, resting_lines, searched, why_not_lines
+from mapsearch.reports.tables import heading, resting_lines, searched
 from mapsearch.reports.verdicts import estimate_lines, relation_lines
 
 _STYLE = {"exact": "bold green", "feasible": "bold yellow"}
+CUT = "There may be more conflicts: --conflicts looks for more."
 LARGEST = 6
 """Parts of a difference that are shown without `--verbose`."""
 
@@ -31,7 +33,7 @@ def explanation_lines(found: Explanation, *, width: int, verbose: bool = False, 
         lines += _why_not(found.why_not, width, verbose)
     if found.mapping is not None:
         lines += _mapping(found, found.mapping, width, verbose)
-    lines += why_not_lines(found, width, verbose)
+    lines += why_not_lines(found, width, verbose, cut=CUT)
     facts = [f"Space: {searched(found.space)}"]
     return [*lines, *resting_lines(facts, found, width, verbose=verbose)] if footer else lines
 

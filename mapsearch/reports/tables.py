@@ -1,6 +1,6 @@
 """The table view of a solve: one screenful, made to fit the width.
 
-Contents: solve_lines, why_not_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text,
+Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text,
 placement_text, sizes_text, binding_text, price_text, proof_text, assumptions_text.
 """
 
@@ -15,6 +15,7 @@ from rich.text import Text
 from mapsearch.answer import Answer, Price, Proof, RankedMapping, Space
 from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, USUAL_OVERLAP
 from mapsearch.reports import human
+from mapsearch.reports.infeasible import why_not_lines
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _SIZE_TITLES = {
 _OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload", "overlap")
 """Decisions said once above the table when all mappings agree on them."""
 _MANY = 4
-"""Assumptions of one input, and tallies, shown before `--verbose` is needed for the rest."""
+"""Assumptions of one input shown before `--verbose` is needed for the rest."""
 
 
 def solve_lines(answer: Answer, *, width: int, verbose: bool = False, footer: bool = True) -> list[Text]:
@@ -242,42 +243,6 @@ def anatomy(mapping: RankedMapping, width: int) -> list[Text]:
         *flowed(f"{stages}; {human.count(mapping.microbatches)} microbatches", width=width, indent=2),
     ]
     return section(f"Mapping {mapping.rank} in detail", body, width=width)
-
-
-def why_not_lines(answer: Answer | Explanation, width: int, verbose: bool) -> list[Text]:
-    """Why nothing fits: conflicts, the least changes that help, what each rule rejects."""
-    conflict = [
-        line
-        for conflict in answer.conflicts
-        for number, sentence in enumerate(conflict.sentences, 1)
-        for line in flowed(f"{number}. {sentence}", width=width, indent=2, hang=3)
-    ]
-    lines = section(
-        "Why: these cannot hold together, and without any one of them the others could", conflict, width=width
-    )
-    if answer.relaxations:
-        lines += section("The least changes that help, each searched again", _relaxations(answer, width), width=width)
-    if answer.rejections:
-        ranked = sorted(answer.rejections.items(), key=lambda item: (-item[1], item[0]))
-        shown = ranked if verbose else ranked[:_MANY]
-        tally = ", ".join(f"{name} {human.count(number)}" for name, number in shown)
-        more = f", and {len(ranked) - len(shown)} more (--verbose)" if len(ranked) > len(shown) else ""
-        lines += section("Rejected by each rule alone", flowed(tally + more, width=width, indent=2), width=width)
-    return lines
-
-
-def _relaxations(answer: Answer | Explanation, width: int) -> list[Text]:
-    found = answer.relaxations
-    steps = ["" if one.step_time_s is None else human.seconds(one.step_time_s) for one in found]
-    columns = [Column("change", [one.lever for one in found], left=True, style="cyan"), Column("step", steps)]
-    wide = [*columns, Column("mapping that then fits", [one.mapping for one in found], left=True)]
-    if grid_width(wide) + 2 <= width:
-        return grid(wide, indent=2)
-    lines = []
-    for one, step in zip(found, steps, strict=True):
-        lines += flowed(f"{one.lever}: step {step}" if step else one.lever, width=width, indent=2, style="cyan")
-        lines += flowed(one.mapping, width=width, indent=4)
-    return lines
 
 
 def footer_lines(answer: Answer, width: int, *, verbose: bool) -> list[Text]:
