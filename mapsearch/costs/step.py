@@ -1,7 +1,7 @@
 """From quantities to a step: times and memory per stage, and how the two grids add up.
 
-Contents: Part, Transfer, StageSum, Side, lean_sum, sums, Timing, hosted, timing, stage_time_s, stage_ramp_s, weighed,
-weighed_timing, tail_s, step_time_s.
+Contents: Part, Transfer, StageSum, Side, lean_sum, sums, share, Timing, hosted, timing, stage_time_s, stage_ramp_s,
+weighed, weighed_timing, tail_s, step_time_s.
 
 Each grid's option contributes sums per kind of stage. The composition of the two grids uses only + - * and
 `maximum`, so the same lines evaluate numbers, arrays of pairs, intervals (bounds) and solver expressions.
@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from mapsearch.arrays import PLAIN
+from mapsearch.axes import Hidden
 from mapsearch.costs import pipeline
 from mapsearch.costs.views import CellView, Facts
 from mapsearch.quantity import Floats, Num, added, less, maximum, positive_part, scaled
@@ -204,7 +205,7 @@ def spread(counts: Iterable[Num], value: Num) -> list[Num]:
 
 def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> list[StageSum]:
     """A side's sums per kind of stage, with only the named classes of communication."""
-    overlap = cell.facts.run.overlap
+    overlap, gathers = cell.facts.run.overlap, cell.hides(Hidden.PARAM_GATHER)
     rate = 1.0 / cell.facts.profile.overlap_slowdown
     counted = [part for part in side.parts if not part.communicates or part.name in classes]
     dp = 1.0 if "dp" in classes else 0.0
@@ -232,7 +233,7 @@ def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> l
                 reduce=dp * once.get("reduce", 0.0),
                 reduce_window=backward if overlap.grad_reduce else 0.0,
                 gather=dp * once.get("gather", 0.0),
-                gather_window=forward if overlap.param_gather else 0.0,
+                gather_window=share(forward, gathers),
                 optimizer=once.get("optimizer", 0.0),
                 launch=ahead + back,
                 launch_ramp_forward=ahead,
@@ -240,6 +241,13 @@ def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> l
             )
         )
     return result
+
+
+def share(value: Num, part: Num) -> Num:
+    """A value times a part of it that is often just all or nothing."""
+    if type(part) in PLAIN and part in (0.0, 1.0):
+        return value if part else 0.0
+    return value * part
 
 
 def _shared_window(side: Side, kind: int) -> Num:

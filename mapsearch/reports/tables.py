@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from mapsearch.answer import Answer, Price, Proof, RankedMapping, Space
-from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID
+from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, USUAL_OVERLAP
 from mapsearch.reports import human
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
 
@@ -32,7 +32,7 @@ _SIZE_TITLES = {
     "vpp": "VPP",
     "micro_batch": "b",
 }
-_OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload")
+_OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload", "overlap")
 """Decisions said once above the table when all mappings agree on them."""
 _MANY = 4
 """Assumptions of one input, and tallies, shown before `--verbose` is needed for the rest."""
@@ -173,8 +173,11 @@ def _spelled(mapping: RankedMapping, axes: Sequence[str]) -> str:
         "dispatcher": "{} dispatch",
         "offload": "offload {}",
         "recompute": "recompute {}",
+        "overlap": "overlap {}",
     }
     decisions = {axis: _decision(mapping, axis) for axis in axes}
+    if decisions.get("overlap") == USUAL_OVERLAP:
+        del decisions["overlap"]
     return ", ".join(texts.get(axis, "{}").format(value) for axis, value in decisions.items() if value)
 
 

@@ -1,7 +1,7 @@
 """One cell as a small joint problem: two option lists, and a composition that couples them.
 
 Contents: GridList, CellProblem, cell_problem, pair_view, expressions, evaluate, Block, block_of,
-option_bounds, widened, evaluate_block.
+option_bounds, option_bytes, widened, evaluate_block.
 
 This is what every backend solves: the exhaustive one by evaluating all pairs, CP-SAT and MILP by encoding the same
 composition over 0/1 literals of the options.
@@ -293,6 +293,20 @@ def option_bounds(block: Block, best_attention: list[StageSum], best_expert: lis
     shapes = [(len(block.cells), len(joined.attention)), (len(block.cells), len(joined.expert))]
     first, second = (np.broadcast_to(np.nan_to_num(b, nan=-np.inf), s) for b, s in zip(bounds, shapes, strict=True))
     return np.where(block.allowed_attention, first, np.inf), np.where(block.allowed_expert, second, np.inf)
+
+
+def option_bytes(block: Block) -> tuple[Floats, Floats]:
+    """Bytes that the worst stage needs at least with each option of both grids, beside the smallest of the other grid.
+
+    Shapes: (cells, attention options) and (cells, expert options).
+    """
+    a, e = block.problem.attention, block.problem.expert
+    floors = []
+    for mine, other in ((a, e), (e, a)):
+        kinds = (m + o.min(axis=-1, keepdims=True) for m, o in zip(mine.memory, other.memory, strict=True))
+        shape = (len(block.cells), len(mine))
+        floors.append(np.maximum.reduce([np.broadcast_to(each, shape) for each in kinds]))
+    return floors[0], floors[1]
 
 
 def widened(block: Block) -> CellProblem:

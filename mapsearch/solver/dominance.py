@@ -77,7 +77,9 @@ def _unbeaten(rows: Floats) -> NDArray[np.bool_]:
 
 def _columns(problem: Problem, group: Group, options: Options, which: str, products: Ints) -> Floats:
     """All communication times that rows decide, over the values they depend on: shape (options, columns)."""
-    chosen = {"pipeline": group.pipelines[:1], "recompute": (0,), "offload": problem.candidates["offload"][:1]}
+    # What overlaps decides whether forward and backward are waited for apart or together.
+    pipelines = tuple({pipeline[2]: pipeline for pipeline in reversed(group.pipelines)}.values())
+    chosen = {"pipeline": pipelines, "recompute": (0,), "offload": problem.candidates["offload"][:1]}
     side: Side
     if which == "attention":
         cell = cell_view(problem, group, along(options.sizes[2], -1), **chosen)

@@ -18,7 +18,7 @@ from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Relation, Side
 from mapsearch.solver.search import Candidate
 
-VARIANT = ("micro_batch", "schedule", "vpp", "recompute", "zero", "offload")
+VARIANT = ("micro_batch", "schedule", "vpp", "recompute", "zero", "offload", "overlap")
 KEY = (*SIZES, *VARIANT, "cp_kind", "dispatcher")
 """Axes in the order of a candidate's key."""
 
@@ -70,6 +70,11 @@ def margins(point: Point, relations: Iterable[Relation], sides: Iterable[Side] |
     return [_margin(relation, views[relation.side]) for relation in relations if relation.side in wanted]
 
 
+def _chosen(point: Point, axis: str) -> int:
+    """The code of a choice: what overlaps may be left to the run."""
+    return int(point.cell.overlap if axis == "overlap" else getattr(point.mapping, axis))
+
+
 def ranked_mapping(
     rank: int,
     point: Point,
@@ -84,7 +89,7 @@ def ranked_mapping(
     return RankedMapping(
         rank=rank,
         sizes={axis: getattr(mapping, axis) for axis in numbers},
-        choices={axis: str(written(axis, getattr(mapping, axis))) for axis in CHOICES if axis in WORDS},
+        choices={axis: str(written(axis, _chosen(point, axis))) for axis in CHOICES if axis in WORDS},
         placement=placement_of(point.rows, point.facts.fabric),
         devices=told.devices,
         microbatches=told.microbatches,

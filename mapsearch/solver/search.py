@@ -97,6 +97,7 @@ def key_of(tables: Tables, index: Index, attention: int, expert: int) -> Key:
             (view.recompute, 3),
             (view.zero, 4),
             (view.offload, 5),
+            (view.overlap, 2),
         )
     )
     first = [int(row[attention].prod()) for row in a.rows]

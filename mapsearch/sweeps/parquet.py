@@ -20,7 +20,7 @@ _NUMBERS = (
     "exposed_fraction",
 )  # fmt: skip
 _SIZES = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
-_CHOICES = ("schedule", "recompute", "offload", "cp_kind", "dispatcher")
+_CHOICES = ("schedule", "recompute", "offload", "cp_kind", "dispatcher", "overlap")
 _JSON = ("placement", "breakdown_s", "memory_bytes", "conflict", "alternatives", "notes")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from mapsearch.answer import Relaxation
-from mapsearch.axes import Offload, Recompute
+from mapsearch.axes import USUAL_OVERLAP, Offload, Recompute
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.mapping import Mapping
@@ -32,7 +32,8 @@ def described(mapping: Mapping) -> str:
     m = mapping.model_dump()
     grids = f"TP{m['tp']} CP{m['cp']} DP{m['dp']} PP{m['pp']} | ETP{m['etp']} EP{m['ep']} EDP{m['edp']}"
     choices = f"{m['schedule']}, recompute {m['recompute']}, ZeRO-{m['zero']}"
-    return f"{grids}, {choices}" + (f", offload {m['offload']}" if m["offload"] != "none" else "")
+    choices += f", offload {m['offload']}" if m["offload"] != "none" else ""
+    return f"{grids}, {choices}" + (f", overlap {m['overlap']}" if m["overlap"] not in (None, USUAL_OVERLAP) else "")
 
 
 def rounded_up(value: float, digits: int = 5) -> float:
@@ -142,7 +143,8 @@ def tried_units(probe: Probe, outer: int, inner: int) -> Iterable[int]:
 
 
 def other_choices(probe: Probe) -> Iterator[Relaxation]:
-    """Choices that the run does not offer and that alone make something fit: full recompute, ZeRO-3, offload."""
+    """Choices that the run does not offer and that alone make something fit: full recompute, ZeRO-3, offload, and less
+    overlap."""
     run = probe.problem.facts.run
     wishes = {
         "recompute": ("full", Recompute.FULL, "full recompute"),
@@ -152,9 +154,20 @@ def other_choices(probe: Probe) -> Iterator[Relaxation]:
     for axis, (word, code, label) in wishes.items():
         if int(code) in [int(value) for value in getattr(run, axis)]:
             continue
-        wider = run.replaced(**{axis: [*run.model_dump()[axis], word]})
-        problem = problem_of(replace(probe.problem.facts, run=wider))
-        yield from _found(_shown(problem, probe.fits(problem), f"allow {label}", "hbm", 0.0, 1.0, "choices"))
+        yield from _allowed(probe, label, **{axis: [*run.model_dump()[axis], word]})
+    flags = {"expert_all_to_all": "expert all-to-alls", "param_gather": "parameter gathers"}
+    useful = {"expert_all_to_all": probe.problem.facts.model.moe is not None, "param_gather": 3 in run.zero}
+    for flag, label in flags.items():
+        if useful[flag] and getattr(run.overlap, flag) is True:
+            told = run.overlap.model_dump() | {flag: [True, False]}
+            yield from _allowed(probe, f"{label} without overlap", overlap=told)
+
+
+def _allowed(probe: Probe, label: str, **wider: object) -> Iterator[Relaxation]:
+    """What fits when the run offers more."""
+    facts = probe.problem.facts
+    problem = problem_of(replace(facts, run=facts.run.replaced(**wider)))
+    yield from _found(_shown(problem, probe.fits(problem), f"allow {label}", "hbm", 0.0, 1.0, "choices"))
 
 
 def dropped(probe: Probe, relation: Relation) -> Relaxation | None:
