@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     from mapsearch.answer import Answer, CheckReport
     from mapsearch.comparison import Comparison
+    from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.parametric import Sensitivity
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison
+    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation
 
 _PIPE_WIDTH = 120
 
@@ -52,6 +53,10 @@ def text_of(result: Result, format_: str, *, verbose: bool = False, quiet: bool 
         return documents.dump(json.loads(result.to_json()))
     if format_ == "md":
         return VIEWS[type(result)].markdown(result)
+    if format_ == "html":
+        from mapsearch.reports.page import page
+
+        return page(_lines(result, _PIPE_WIDTH, verbose=True, quiet=quiet))
     if format_ == "csv":
         return csv_text(VIEWS[type(result)].records(result))
     return "".join(f"{line.plain}\n" for line in _lines(result, _PIPE_WIDTH, verbose=verbose, quiet=quiet))

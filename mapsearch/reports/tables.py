@@ -1,7 +1,7 @@
 """The table view of a solve: one screenful, made to fit the width.
 
-Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text, placement_text, sizes_text,
-binding_text, price_text, proof_text, assumptions_text.
+Contents: solve_lines, why_not_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text,
+placement_text, sizes_text, binding_text, price_text, proof_text, assumptions_text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from mapsearch.reports import human
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
 
 if TYPE_CHECKING:
+    from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.parametric import Sensitivity
 
@@ -50,7 +51,7 @@ def solve_lines(answer: Answer, *, width: int, verbose: bool = False, footer: bo
         lines += [Text(""), *(line for one in answer.prices for line in flowed(price_text(one), width=width))]
     if verbose and answer.best:
         lines += anatomy(answer.best, width)
-    lines += _why_not(answer, width, verbose)
+    lines += why_not_lines(answer, width, verbose)
     if footer:
         lines += footer_lines(answer, width, verbose=verbose)
     return lines
@@ -243,7 +244,8 @@ def anatomy(mapping: RankedMapping, width: int) -> list[Text]:
     return section(f"Mapping {mapping.rank} in detail", body, width=width)
 
 
-def _why_not(answer: Answer, width: int, verbose: bool) -> list[Text]:
+def why_not_lines(answer: Answer | Explanation, width: int, verbose: bool) -> list[Text]:
+    """Why nothing fits: conflicts, the least changes that help, what each rule rejects."""
     conflict = [
         line
         for conflict in answer.conflicts
@@ -264,7 +266,7 @@ def _why_not(answer: Answer, width: int, verbose: bool) -> list[Text]:
     return lines
 
 
-def _relaxations(answer: Answer, width: int) -> list[Text]:
+def _relaxations(answer: Answer | Explanation, width: int) -> list[Text]:
     found = answer.relaxations
     steps = ["" if one.step_time_s is None else human.seconds(one.step_time_s) for one in found]
     columns = [Column("change", [one.lever for one in found], left=True, style="cyan"), Column("step", steps)]
@@ -292,10 +294,13 @@ def searched(space: Space) -> str:
 
 
 def resting_lines(
-    facts: Sequence[str], result: Answer | Front | Sensitivity, width: int, *, verbose: bool
+    facts: Sequence[str], result: Answer | Front | Sensitivity | Explanation, width: int, *, verbose: bool
 ) -> list[Text]:
     """Facts about a search, then what was not proven, what the numbers rest on, and notes."""
-    told = [*facts, *(proof_text(proof) for proof in result.proofs if verbose or proof.status != "proven")]
+    told = [
+        *facts,
+        *(proof_text(proof) for proof in getattr(result, "proofs", []) if verbose or proof.status != "proven"),
+    ]
     if result.provenance.assumptions:
         told.append(f"Rests on {assumptions_text(result.provenance.assumptions, verbose)}")
     told += [f"Note: {note}" for note in result.notes]
@@ -303,7 +308,7 @@ def resting_lines(
 
 
 def heading(
-    result: Answer | Front | Sensitivity, verdict: str, style: str, width: int, *, more: str = ""
+    result: Answer | Front | Sensitivity | Explanation, verdict: str, style: str, width: int, *, more: str = ""
 ) -> list[Text]:
     """The status and what it means, and the inputs that it is about."""
     head = flowed(f"{result.status.upper()}: {verdict}", width=width, hang=2)

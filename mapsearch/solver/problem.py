@@ -6,7 +6,7 @@ Contents: Problem, problem_of, VARIANT_AXES.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from mapsearch.axes import CHOICES, Hidden, Schedule
@@ -34,6 +34,8 @@ class Problem:
     """Also mappings on a part of the cluster."""
     exposure: bool = False
     """Tables also hold what a step takes without communication."""
+    offered: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Candidate values of choices in the place of the run's."""
     first_look: bool = False
     """A small part of a large space: placements that fill the levels from inside, with the least micro-batch."""
     sizes: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]] | None = None
@@ -75,7 +77,7 @@ class Problem:
     def candidates(self) -> dict[str, tuple[int, ...]]:
         """Candidate values per choice: the run's lists, with values that the user fixed or allowed added."""
         run = self.facts.run
-        found = {name: _with_wishes(run, name) for name in CHOICES}
+        found = {name: self.offered.get(name) or _with_wishes(run, name) for name in CHOICES}
         return {**found, "micro_batch": (min(found["micro_batch"]),)} if self.first_look else found
 
     @cached_property

@@ -1,10 +1,11 @@
 """From what a search found to what is shown: mapping inventories, every relation's margin, the estimate.
 
-Contents: KEY, mapping_of, pair_view, margins, ranked_mapping.
+Contents: KEY, mapping_of, key_of_mapping, pair_view, margins, time_of, ranked_mapping.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,10 +13,13 @@ from mapsearch.answer import Binding, Margin, RankedMapping
 from mapsearch.axes import CHOICES, SIZES, WORDS, written
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.constraints.views import PairView
-from mapsearch.costs.estimate import Point, estimate_point, number
+from mapsearch.costs.estimate import Point, estimate_point, layout_trouble, number, point_of
 from mapsearch.costs.placement import placement_of
+from mapsearch.costs.views import Facts
+from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Relation, Side
+from mapsearch.solver.problem import Problem
 from mapsearch.solver.search import Candidate
 
 VARIANT = ("micro_batch", "schedule", "vpp", "recompute", "zero", "offload", "overlap")
@@ -34,6 +38,14 @@ def mapping_of(candidate: Candidate) -> Mapping:
         rows[axis] = tuple(int(cut) for cut in row[candidate.expert])
     named = {axis: written(axis, code) for axis, code in values.items()}
     return Mapping.model_validate({**named, "placement": placement_of(rows, tables.cell.facts.fabric)})
+
+
+def key_of_mapping(mapping: Mapping, facts: Facts) -> tuple[int, ...]:
+    """Sizes and choices of a mapping in the order of a candidate's key; what it leaves to the run is the run's."""
+    values = {axis: getattr(mapping, axis) for axis in KEY}
+    if values["overlap"] is None:
+        values["overlap"] = facts.run.overlap.codes[0]
+    return tuple(int(values[axis]) for axis in KEY)
 
 
 def pair_view(point: Point) -> PairView:
@@ -73,6 +85,17 @@ def margins(point: Point, relations: Iterable[Relation], sides: Iterable[Side] |
 def _chosen(point: Point, axis: str) -> int:
     """The code of a choice: what overlaps may be left to the run."""
     return int(point.cell.overlap if axis == "overlap" else getattr(point.mapping, axis))
+
+
+def time_of(mapping: Mapping, problem: Problem) -> float:
+    """Step time of a known mapping, s; infinite where it breaks a relation or has no place on the cluster."""
+    try:
+        point = point_of(mapping, problem.facts)
+    except InputError:
+        return math.inf
+    if layout_trouble(point) or any(margin.margin < 0.0 for margin in margins(point, problem.relations)):
+        return math.inf
+    return float(point.step_time_s())
 
 
 def ranked_mapping(

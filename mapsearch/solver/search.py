@@ -160,7 +160,8 @@ def search(
 ) -> Search:
     """The k fastest mappings, by bounds and exact evaluation; complete unless the deadline cut it short.
 
-    `known_s`: k distinct mappings are known to take at most so long, so that slower ones are left out from the start.
+    `known_s`: slower mappings are left out from the start; k distinct ones are known to take at most so long, or only
+    those that do are asked for, and the list may hold fewer.
     """
     started = time.monotonic()
     tell = report or (lambda _progress: None)

@@ -1,6 +1,6 @@
 """Why nothing fits: a minimal conflict among relations, what each relation rejects, and relaxations that work.
 
-Contents: explain_infeasible, minimal_conflict.
+Contents: explain_infeasible, minimal_conflict, conflict_of.
 
 A conflict is a set of relations that no mapping satisfies together while every proper subset of it can be satisfied
 (FORMULAS 7.2). It is grown from the front of a list, so that what nobody can change is blamed before what a user asked
@@ -81,7 +81,7 @@ def explain_infeasible(
     try:
         tally = probe.masks.rejections()
         core = minimal_conflict(problem, probe)
-        conflicts.append(_conflict(probe, core))
+        conflicts.append(conflict_of(probe, core))
         tally |= _too_large(probe, core)
         notes += _remarks(problem, core)
         for answer in relaxations(probe, core):
@@ -94,7 +94,8 @@ def explain_infeasible(
     return conflicts, found, tally, notes
 
 
-def _conflict(probe: Probe, core: list[Relation]) -> Conflict:
+def conflict_of(probe: Probe, core: list[Relation]) -> Conflict:
+    """A conflict in words."""
     return Conflict(
         relations=[relation.name for relation in core],
         sentences=[_sentence(probe, relation, core) for relation in core],
