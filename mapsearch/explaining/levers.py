@@ -1,6 +1,6 @@
 """Inputs whose value an explanation moves: the facts at another value, and what a mapping takes there.
 
-Contents: Lever, bandwidths, hbm_needed, rivals_at, SAME.
+Contents: Lever, bandwidths, hbm_needed, fastest_below, rivals_at, SAME.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from mapsearch.solver.search import Candidate, search
 
 SAME = 1e-9
 """Relative difference of two step times that add up in another order."""
+LOOK = 5
+"""Faster mappings that a first look collects."""
 HALVINGS = 40
 """Steps of a bisection: to a digit far below the resolution that is promised."""
 
@@ -83,8 +85,22 @@ def hbm_needed(view: PairView) -> float:
     return least_float(guess, lambda hbm: usable_hbm_bytes(with_hbm(facts, hbm)) >= peak)
 
 
-def rivals_at(problem: Problem, step_time_s: float, count: int, deadline: float | None) -> tuple[list[Candidate], bool]:
-    """Up to `count` of the fastest mappings that are faster than a time, and whether all of the space was seen."""
+def fastest_below(problem: Problem, step_time_s: float, deadline: float | None) -> tuple[Candidate | None, bool]:
+    """The fastest mapping that is faster than a time, None without one, and whether all of the space was seen."""
     limit = step_time_s * (1.0 - SAME)
-    found = search(problem, count, deadline=deadline, known_s=limit)
+    found = search(problem, 1, deadline=deadline, known_s=limit)
+    return next((one for one in found.top if one.step_time_s < limit), None), found.complete
+
+
+def rivals_at(
+    problem: Problem, step_time_s: float, enough: int, deadline: float | None
+) -> tuple[list[Candidate], bool]:
+    """Mappings that are faster than a time, and whether the search for them came to its end.
+
+    Fewer than `enough` are returned only when there are no more; others need not be the fastest.
+    """
+    limit = step_time_s * (1.0 - SAME)
+    # Faster ones are often among few nested placements; only too few of them ask for the whole space.
+    look = search(replace(problem, first_look=True), max(enough, LOOK), deadline=deadline, known_s=limit)
+    found = look if len(look.top) >= enough else search(problem, enough, deadline=deadline, known_s=limit)
     return [one for one in found.top if one.step_time_s < limit], found.complete

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mapsearch.explaining.levers import rivals_at
+from mapsearch.explaining.levers import fastest_below
 from mapsearch.explanation import RulePrice
 from mapsearch.relation import Relation
 from mapsearch.solver.explain.binding import difference
@@ -36,11 +36,11 @@ def rule_prices(problem: Problem, best: Candidate, deadline: float | None) -> It
 
 
 def _price(problem: Problem, rules: list[Relation], best: Candidate, deadline: float | None) -> RulePrice:
-    rivals, complete = rivals_at(problem.without(*(rule.name for rule in rules)), best.step_time_s, 1, deadline)
+    free = problem.without(*(rule.name for rule in rules))
+    faster, complete = fastest_below(free, best.step_time_s, deadline)
     name, words = rules[0].name, rules[0].words
     if len(rules) > 1:
         name, words = f"{rules[0].origin}'s rules", f"all {len(rules)} rules of {rules[0].origin}"
-    faster = rivals[0] if rivals else None
     step_time_s = faster.step_time_s if faster else best.step_time_s
     return RulePrice(
         relation=name,

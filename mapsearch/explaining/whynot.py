@@ -5,6 +5,7 @@ Contents: why_not.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,8 +78,8 @@ def _as_placed(problem: Problem, mapping: Mapping | None) -> tuple[bool, list[Ma
     return not found and sides is None, found
 
 
-def _fastest(problem: Problem, deadline: float | None) -> Candidate | None:
-    found = search(problem, 1, deadline=deadline)
+def _fastest(problem: Problem, deadline: float | None, known_s: float = math.inf) -> Candidate | None:
+    found = search(problem, 1, deadline=deadline, known_s=known_s)
     if not found.complete:
         raise OutOfTime
     return found.top[0] if found.top else None
@@ -134,21 +135,29 @@ def _impossible(asked: Asked, about: dict[str, Any]) -> WhyNot:
     about["conflicts"] = [conflict_of(probe, minimal_conflict(problem, probe))]
     sentences = [margin.reason for margin in about.get("broken", [])]
     sentences += [text for text in about["conflicts"][0].sentences if text not in sentences]
-    names = {relation.name for relation in asked.wish.relations}
-    soft = [relation for relation in problem.relations if relation.name in names]
-    hard = [relation for relation in problem.relations if relation.name not in names]
-    edits = [
-        (candidate.order, [rule.name for rule in dropped], candidate)
-        for dropped in smallest_corrections(hard, soft, probe.satisfiable, EDITS)
-        if (candidate := _fastest(problem.without(*(rule.name for rule in dropped)), asked.deadline))
-    ]
-    if not edits:
+    candidate = _nearest(asked, problem, probe)
+    if candidate is None:
         return WhyNot(**about, mapping=None, sentences=[*sentences, "nothing fits, whatever is changed of it"])
-    _, _, candidate = min(edits, key=lambda edit: (edit[0], edit[1]))
     edit = _edit(asked.wish, candidate)
     taken = asked.judged(mapping_of(candidate))
     sentences.append(f"the nearest that fits: {edit}; it takes {taken.step_time_s:,.4g} s")
     return WhyNot(**about, mapping=None, edit=edit, edited=taken, sentences=sentences)
+
+
+def _nearest(asked: Asked, problem: Problem, probe: Probe) -> Candidate | None:
+    """The fastest mapping after one of the smallest edits; None when no edit makes anything fit."""
+    names = {relation.name for relation in asked.wish.relations}
+    soft = [relation for relation in problem.relations if relation.name in names]
+    hard = [relation for relation in problem.relations if relation.name not in names]
+    best: Candidate | None = None
+    for dropped in smallest_corrections(hard, soft, probe.satisfiable, EDITS):
+        if len(dropped) == len(soft) and problem.candidates == asked.problem.candidates and asked.top:
+            return asked.top[0]  # nothing of the wish is left
+        rest = problem.without(*(rule.name for rule in dropped))
+        found = _fastest(rest, asked.deadline, math.inf if best is None else best.step_time_s)
+        if found is not None and (best is None or found.order < best.order):
+            best = found
+    return best
 
 
 def _edit(wish: Wish, candidate: Candidate) -> str:

@@ -18,7 +18,7 @@ from mapsearch.explanation import Win
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.solver.explain.relax import with_hbm
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.ranking import key_of_mapping, mapping_of, pair_view
+from mapsearch.solver.ranking import key_of_mapping, mapping_of, pair_view, time_of
 from mapsearch.solver.search import Candidate
 
 REACH = 8.0
@@ -27,8 +27,6 @@ SAMPLES = 6
 """Values of a range at which the mapping is compared with those known, evenly in logarithms."""
 ROUNDS = 8
 """Searches for one mapping at most."""
-RIVALS = 5
-"""Faster mappings that one search adds to the known."""
 RESOLUTION = 0.01
 """Width of the bracket around the value at which it begins to win, as a share of it."""
 
@@ -50,7 +48,7 @@ def wins(problem: Problem, top: list[Candidate], mapping: Mapping, deadline: flo
         if nearest.value is None:
             break
         mine = nearest.lever.time_s(mapping, nearest.value)
-        rivals, complete = rivals_at(nearest.lever.problem(nearest.value), mine, RIVALS, deadline)
+        rivals, complete = rivals_at(nearest.lever.problem(nearest.value), mine, 1, deadline)
         faster = [mapping_of(rival) for rival in rivals if rival.key != key]
         if not faster:
             nearest.verified = complete
@@ -101,7 +99,9 @@ class _Way:
             self.value = self._nearest()
 
     def _beats(self, value: float) -> bool:
-        return self.lever.time_s(self.mapping, value) <= self.lever.best_s(self.known, value)
+        problem = self.lever.problem(value)
+        mine = time_of(self.mapping, problem)
+        return all(mine <= time_of(other, problem) for other in self.known)
 
     def _nearest(self) -> float | None:
         before = self.lever.now

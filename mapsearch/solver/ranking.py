@@ -1,6 +1,6 @@
 """From what a search found to what is shown: mapping inventories, every relation's margin, the estimate.
 
-Contents: KEY, mapping_of, key_of_mapping, pair_view, margins, time_of, ranked_mapping.
+Contents: KEY, mapping_of, key_of_mapping, pair_view, margins, time_of, keeps, ranked_mapping.
 """
 
 from __future__ import annotations
@@ -93,9 +93,16 @@ def time_of(mapping: Mapping, problem: Problem) -> float:
         point = point_of(mapping, problem.facts)
     except InputError:
         return math.inf
-    if layout_trouble(point) or any(margin.margin < 0.0 for margin in margins(point, problem.relations)):
+    if layout_trouble(point) or not keeps(point, problem.relations):
         return math.inf
     return float(point.step_time_s())
+
+
+def keeps(point: Point, relations: Iterable[Relation]) -> bool:
+    """Whether one mapping keeps every relation; stops at the first that it breaks."""
+    views = {"cell": point.cell, "attention": point.attention, "expert": point.expert, "pair": pair_view(point)}
+    judged = ((relation, views[relation.side]) for relation in relations)
+    return all(number(relation.limit(view)) - number(relation.demand(view)) >= 0.0 for relation, view in judged)
 
 
 def ranked_mapping(
