@@ -135,6 +135,7 @@ def _impossible(asked: Asked, about: dict[str, Any]) -> WhyNot:
     about["conflicts"] = [conflict_of(probe, minimal_conflict(problem, probe))]
     sentences = [margin.reason for margin in about.get("broken", [])]
     sentences += [text for text in about["conflicts"][0].sentences if text not in sentences]
+    sentences.append(about["conflicts"][0].statement)
     candidate = _nearest(asked, problem, probe)
     if candidate is None:
         return WhyNot(**about, mapping=None, sentences=[*sentences, "nothing fits, whatever is changed of it"])
