@@ -38,10 +38,10 @@ D = TypeVar("D", "Answer", "Front", "Sensitivity", "Explanation")
 DEFAULT_MODEL = "moe-5t"
 DEFAULT_RUN = "long-context-128k"
 DEFAULT_TOPOLOGY = "asic"
-FORMATS = ("table", "json", "yaml", "csv", "md")
+FORMATS = ("table", "json", "yaml", "csv", "md", "html")
 OVERRIDES = ("sequence_length", "global_batch", "precision", "framework")
 CONSTRAINTS = ("fix", "allow", "at_most", "at_least", "inside")
-_SUFFIXES = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".csv": "csv", ".md": "md"}
+_SUFFIXES = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".csv": "csv", ".md": "md", ".html": "html"}
 _NUMBERED = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
 
 

@@ -66,8 +66,8 @@ def explain(
     `why_not` is a mapping or some axes (`tp=8,ep=64`), and is then the only thing explained. `stable` also finds how
     far each bandwidth may fall before the mapping loses its rank. Where nothing fits, up to so many `conflicts` are
     told, and the cheapest change of several numbers under `weights` (`{"hbm": 1, "devices": 2}`). After `time_limit`
-    seconds, or on Ctrl-C, what was found so far is returned with a note. Raises MapsearchError (InputError,
-    MissingFact) for what the user can mend.
+    seconds, or on Ctrl-C, what was found so far is returned with a note.
+    Raises MapsearchError (InputError, MissingFact) for what the user can mend.
     """
     for name, value in (("rank", rank), ("bindings", bindings), ("conflicts", conflicts)):
         if value < 1:

@@ -145,6 +145,15 @@ def test_every_format_holds_every_finding(mapsearch, fake, run_file):
         assert "TP8 → TP16" in text and "cost nothing: you fix pp = 8" in text and "3.00 GB/s and further" in text
 
 
+def test_a_page_stands_alone(mapsearch, fake, run_file, tmp_path):
+    fake.result = slower()
+    page = tmp_path / "why.html"
+    mapsearch("explain", "--run", run_file, "--output", page)
+    text = page.read_text()
+    assert text.startswith("<!DOCTYPE html>") and "<title>EXACT: why not" in text
+    assert "it is then the fastest of all" in text and not {"<script", "http"} & set(text.split())
+
+
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_the_view_fits_the_width(mapsearch, fake, run_file, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))

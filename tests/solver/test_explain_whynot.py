@@ -19,7 +19,6 @@ from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError
 from mapsearch.explaining.levers import bandwidths
 from mapsearch.explaining.wishes import read_wish
-from mapsearch.solver.explain.edits import minimal_hitting_sets
 from mapsearch.solver.explain.relax import with_hbm
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.ranking import KEY
@@ -146,12 +145,3 @@ def test_wishes_that_cannot_be_read():
     }.items():
         with pytest.raises(UsageError, match=said):
             read_wish(text)
-
-
-@given(st.lists(st.frozensets(st.sampled_from("abcde"), min_size=1), max_size=6))
-def test_minimal_hitting_sets(sets):
-    hits = minimal_hitting_sets(sets, list("abcde"))
-    every = [frozenset(s) for n in range(6) for s in itertools.combinations("abcde", n)]
-    hitting = [one for one in every if all(one & other for other in sets)]
-    assert set(hits) == {one for one in hitting if not any(other < one for other in hitting)}
-    assert [len(hit) for hit in hits] == sorted(len(hit) for hit in hits)

@@ -113,6 +113,8 @@ def _own_field(relation: Relation) -> tuple[str, ...]:
         return (f"run placement.{name.split('_inside_')[0]}",)
     if relation.origin == "user" and "_inside_" in name:
         return (f"run constraints.inside.{name.split('_inside_')[1]}",)
+    if name.startswith("user_ask_for_"):
+        return ()  # a question's own words, which stand in no document
     if relation.origin == "user":
         kinds = [kind for kind in ("fix", "allow", "at_most", "at_least") if name.startswith(f"user_{kind}_")]
         return tuple(f"run constraints.{kind}.{name.removeprefix(f'user_{kind}_')}" for kind in kinds)
