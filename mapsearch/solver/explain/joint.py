@@ -122,19 +122,7 @@ def cheapest(
     told = shown(problem, probe.fastest(problem), lever="", relation="", from_value=0.0, to_value=0.0)
     if told is None:
         return None
-    changes = [
-        Change(
-            name=number.name,
-            lever=number.words(value),
-            from_value=number.before,
-            to_value=value,
-            unit=number.unit,
-            weight=number.weight,
-            cost=number.cost(value),
-        )
-        for number, value in zip(numbers, found, strict=True)
-        if value != number.before
-    ]
+    changes = _changes(numbers, found)
     return JointRelaxation(
         changes=changes,
         cost=sum(change.cost for change in changes),
@@ -144,6 +132,23 @@ def cheapest(
         mapping=told.mapping,
         step_time_s=told.step_time_s,
     )
+
+
+def _changes(numbers: list[_Number], values: tuple[float, ...]) -> list[Change]:
+    """The numbers that are not left as they are."""
+    return [
+        Change(
+            name=number.name,
+            lever=number.words(value),
+            from_value=number.before,
+            to_value=value,
+            unit=number.unit,
+            weight=number.weight,
+            cost=number.cost(value),
+        )
+        for number, value in zip(numbers, values, strict=True)
+        if value != number.before
+    ]
 
 
 def _default(cores: list[list[Relation]], single: Mapping[str, float], facts: Facts) -> dict[str, float]:

@@ -116,8 +116,8 @@ def _own_field(relation: Relation) -> tuple[str, ...]:
     if name.startswith("user_ask_for_"):
         return ()  # a question's own words, which stand in no document
     if relation.origin == "user":
-        kind = next(kind for kind in ("fix", "allow", "at_most", "at_least") if name.startswith(f"user_{kind}_"))
-        return (f"run constraints.{kind}.{name.removeprefix(f'user_{kind}_')}",)
+        kinds = [kind for kind in ("fix", "allow", "at_most", "at_least") if name.startswith(f"user_{kind}_")]
+        return tuple(f"run constraints.{kind}.{name.removeprefix(f'user_{kind}_')}" for kind in kinds)
     return () if relation.origin in WHOSE else ("run framework",)
 
 
