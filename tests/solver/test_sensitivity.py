@@ -280,7 +280,7 @@ def test_what_is_known_from_other_values_changes_no_answer(over, monkeypatch):
 def test_a_known_mapping_that_only_just_fits_does_not_hide_the_optimum(monkeypatch):
     facts = tiny_facts((2, 2), hbm_mb=300.0)
     best = search(problem_of(facts), 1).top[0].step_time_s
-    monkeypatch.setattr(sampled, "_time_s", lambda mapping, problem: 0.5 * best)
+    monkeypatch.setattr(sampled, "time_of", lambda mapping, problem: 0.5 * best)
     sampler = sampled.Sampler(lambda value: facts, None, lambda _progress: None, None)
 
     assert [sampler.solve(value).step_time_s for value in (1.0, 2.0)] == [best, best]
