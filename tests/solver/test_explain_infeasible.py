@@ -79,7 +79,7 @@ def judge_change(given: Facts, change) -> None:
         assert change.fails_at >= 0.99 * change.to_value * (1 - 1e-12)
     else:
         one = given.fabric.devices // given.fabric.levels[-1].size if change.name == "devices" else 1
-        assert abs(change.to_value - change.fails_at) <= max(one, abs(change.from_value - change.to_value) / 8)
+        assert abs(change.to_value - change.fails_at) <= max(one, change.from_value / 16, change.to_value / 16)
 
 
 def judge_joint(given: Facts, joint) -> None:
