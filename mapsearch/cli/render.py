@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from mapsearch.comparison import Comparison
     from mapsearch.front import Front
     from mapsearch.parametric import Sensitivity
+    from mapsearch.verdict import Verdict
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison
+    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Verdict
 
 _PIPE_WIDTH = 120
 

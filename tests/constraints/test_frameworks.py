@@ -91,7 +91,9 @@ def test_b14_tp8_pp8_ep8_on_64_devices_is_legal():
 
 
 def test_physics_is_not_blamed_on_a_framework():
-    report, notes = checked({"tp": 8, "dp": 2, "edp": 16}, framework="megatron", model={"layers": 4, "heads": 12, "kv_heads": 12})
+    report, notes = checked(
+        {"tp": 8, "dp": 2, "edp": 16}, framework="megatron", model={"layers": 4, "heads": 12, "kv_heads": 12}
+    )
     assert not report.feasible
     assert "legal on hardware; Megatron core" not in notes
 
