@@ -86,8 +86,9 @@ class Hardware:
             host_memory_bytes=(self.host_bytes / self.node) if self.host_bytes else HOST_BYTES_PER_GPU,
             host_bytes_per_s=HOST_BYTES_PER_S,
         )
-        near = self.domain if gpus % self.domain == 0 else math.gcd(gpus, 1 << 20) if gpus > self.domain else gpus
-        near = min(near, gpus)
+        near = gpus if gpus <= self.domain else self.domain
+        if gpus % near:
+            near = math.gcd(gpus, 1 << (self.domain.bit_length() - 1))
         levels = [Level("domain", "switch", near, inside * 1e9, LATENCY_S[0], True, in_network_reduction=True)]
         if gpus > near:
             levels.append(Level("cluster", "switch", gpus // near, outside * 1e9, LATENCY_S[1]))
@@ -110,13 +111,14 @@ def _rates(kind: Kind) -> tuple[float, float, float, float]:
 def hardware_of(case: CaseHardware) -> Hardware:
     """The devices as far as the case says them or their name is known."""
     name = str(case.gpu or "")
-    kind = next((one for one in KINDS if re.search(one.pattern, name, re.IGNORECASE)), None)
+    plain = re.sub(r"[-_ ]", "", name)
+    kind = next((one for one in KINDS if re.search(one.pattern, plain, re.IGNORECASE)), None)
     notes = []
     if name and kind is None:
         parts = [one.part for one in KINDS]
         notes.append(
-            f"hardware.gpu {name!r} is not a known device{near_miss(name, parts)}: time is not judged, and memory only by "
-            f"mem_gb; known: {listed(parts)}"
+            f"hardware.gpu {name!r} is not a known device{near_miss(name, parts)}: time is not judged, and memory only "
+            f"by mem_gb; known: {listed(parts)}"
         )
     told = said(case.mem_gb)
     gigabytes = (told.value if told else None) or gigabytes_in(name) or (kind.memory_gb if kind else None)

@@ -14,6 +14,8 @@ from mapsearch.judging.finding import Finding
 from mapsearch.judging.trial import Trial
 from mapsearch.judging.words import said
 
+ENDS = 2
+"""Embedding and loss may take the place of a layer each (Megatron: account_for_embedding_in_pipeline_split)."""
 FP8_WIDTH, MX_BLOCK = 16, 32
 """What FP8 products (TransformerEngine) need of their inner size, and the block of MXFP8's scales (OCP MX)."""
 
@@ -74,7 +76,9 @@ def even_stages(trial: Trial) -> Finding | None:
     """Layers divide over stages and virtual stages unless first, last or a layout says otherwise (M13, M14)."""
     layers, pp = trial.shape.fact("layers"), trial.degrees["pp"]
     mapping = trial.case.mapping
-    if layers is None or pp == 1 or mapping.layout is not None or trial.launcher.uneven_stages:
+    if layers is None or pp == 1 or mapping.layout is not None:
+        return None
+    if trial.launcher.uneven_stages and layers + ENDS >= pp * trial.degrees["vpp"]:
         return None
     ends = [found.value for found in (said(mapping.first_stage_layers), said(mapping.last_stage_layers)) if found]
     middle, stages = layers - sum(ends), pp - len(ends)

@@ -33,6 +33,8 @@ class Launcher:
     """Packed sub-sequences are padded to 2 CP each."""
     uneven_stages: bool = False
     """Layers that do not divide over the stages are spread unevenly without being told how."""
+    half_gradients: bool = False
+    """Gradients are kept and reduced in 16 bits."""
     halves: bool = False
     """Weights, gradients and moments are all kept in 16 bits."""
     reduces_experts: bool = False
@@ -48,11 +50,11 @@ class Launcher:
 MEGATRON = Launcher("megatron", etp_is_tp=True, zero=0, pads_vocabulary=True, pads_rows=True, pads_packed=True)
 RECIPE = replace(MEGATRON, etp_is_tp=False, zero=1)
 SHARDED = Launcher("fsdp2", zero=3, pads_vocabulary=True, pads_packed=True, uneven_stages=True)
-PLAIN = Launcher("none", zero=0)
+PLAIN = Launcher("none", zero=0, uneven_stages=True)
 ENGINE = Launcher("none", zero=0, engine=True)
 
 LAUNCHERS: tuple[tuple[str, Launcher], ...] = (
-    (r"megatron-bridge", replace(RECIPE, etp_is_tp=True)),
+    (r"megatron-bridge", replace(RECIPE, etp_is_tp=True, uneven_stages=True, half_gradients=True)),
     (r"nvidia/megatron-lm|rocm/megatron-lm|llama-megatron", MEGATRON),
     (r"automodel", replace(SHARDED, halves=True)),
     (r"nemo|ms-swift|slime|pai-megatron|primus|miles|skypilot", RECIPE),

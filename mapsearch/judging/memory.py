@@ -193,8 +193,8 @@ def _building(trial: Trial, estimate: Estimate) -> Finding | None:
     return Finding(
         "out of memory",
         "weights",
-        f"weights take {bytes_text(experts + rest)} of {bytes_text(estimate.offered_bytes)}, and stacking the experts of "
-        f"a stage asks for another {bytes_text(experts)} at once; more PP or EP makes both smaller",
+        f"weights take {bytes_text(experts + rest)} of {bytes_text(estimate.offered_bytes)}, and stacking the experts "
+        f"of a stage asks for another {bytes_text(experts)} at once; more PP or EP makes both smaller",
     )
 
 

@@ -133,7 +133,8 @@ def _with_degrees(trial: Trial) -> Trial:
     missing = []
     if "etp" not in found and trial.launcher.etp_is_tp and degrees["tp"] > 1:
         degrees["etp"] = degrees["tp"]
-        missing.append(Missing("mapping.etp", f"{degrees['tp']} (TP, Megatron's default)", "1"))
+        if trial.shape.has_experts is not False:
+            missing.append(Missing("mapping.etp", f"{degrees['tp']} (TP, Megatron's default)", "1"))
     gpus = trial.gpus
     told_dp = _data_parallel(trial)
     if gpus is None and told_dp is not None:
@@ -323,4 +324,4 @@ def _state(trial: Trial, precision: str) -> StateRecipe:
         return HALVES_STATE if trial.launcher.halves else SHARDED_STATE
     if precision == "fp16":
         return RECIPES["FP16 weights and gradients"].replaced(master_bytes=4.0)
-    return RECIPES["BF16 weights, FP32 gradients"]
+    return RECIPES["BF16 weights and gradients" if trial.launcher.half_gradients else "BF16 weights, FP32 gradients"]

@@ -41,7 +41,7 @@ def said(given: Any, nodes: int | None = None) -> Said | None:
 
 def billions_in(name: str) -> float | None:
     """Billions of parameters that a name says: `Qwen2.5-32B`, `BERT 1-10 B` (the geometric middle); None without."""
-    spread = re.search(r"(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*B\b", name)
+    spread = re.search(r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?)\s*-\s*(\d+(?:\.\d+)?)\s*B\b", name)
     if spread:
         return math.sqrt(float(spread[1]) * float(spread[2]))
     one = re.search(r"(?<![A-Za-z\d.])(\d+(?:\.\d+)?)\s*[Bb]\b", name)
