@@ -1,6 +1,6 @@
 """How the verdicts of `mapsearch check CASE.yaml` compare with what became of real cases.
 
-    python -m benchmarks.verdicts [--cases DIR] [--json]
+    python -m benchmarks.verdicts [--cases DIR | --published] [--json]
 
 The cases of `benchmarks/bug_reports` were transcribed from public issues and pull requests. A judgement sees `source`,
 `model`, `hardware`, `mapping` and `run`; `verdict`, `because` and `known_numbers` are read here only, to compare.
@@ -12,6 +12,8 @@ cruder (the table says how often both agree). `SAME` lists which of our relation
 part of model states, so both words count for either. For a broken case ours is the deciding relation alone; for a
 feasible one any relation at stake, since a reporter names the one that surprised.
 An undetermined verdict is counted as undecidable with the fact that decides, never as right.
+
+`--published` judges the published measured runs instead, which the judgement was not built on: all of them ran.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.published_cases import refusals
 from mapsearch.inventories.case import Case
 from mapsearch.judging.judge import judge, read_case
 from mapsearch.verdict import Verdict
@@ -220,7 +223,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=Path, default=CASES, metavar="DIR", help="folder of case files")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--published", action="store_true", help="judge published runs, all of which ran")
     chosen = parser.parse_args(arguments)
+    if chosen.published:
+        print(json.dumps(refusals(), indent=2))
+        return 0
     if not chosen.cases.is_dir():
         parser.error(f"{chosen.cases}: no such folder; give one with case files (*.yaml)")
     cases = compared(chosen.cases)

@@ -2,49 +2,21 @@
 
 Contents: CaseModel, CaseHardware, CaseMapping, CaseRun, Case.
 
-Unlike other inventories a case is a report: every fact may be missing, numbers may be bounds (`> 5000`), and keys that
-are not known are listed and not read. A key that looks like a slip of a known one is refused.
+Unlike other inventories a case is a report: every fact may be missing, and numbers may be bounds (`> 5000`).
 """
 
 from __future__ import annotations
 
-import difflib
 from typing import Any, ClassVar, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field
 
 from mapsearch.inventories.base import Inventory
+from mapsearch.inventories.reported import Reported
 
 Number = int | float | str | None
 """A number, or one as people write it: `> 5000`, `4 x nodes`, `large`."""
 Word = str | int | float | None
-
-
-SLIP = 0.8
-"""How alike an unknown key and a known one are before it counts as a slip of it (difflib's ratio)."""
-
-
-class Reported(Inventory):
-    """A part of a report: known keys are read, others are kept as said."""
-
-    kind: ClassVar[str] = "case"
-    model_config = ConfigDict(extra="allow")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_slips(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            known = [name for name in cls.model_fields if name != "sources"]
-            for key in data:
-                near = [] if key in known else difflib.get_close_matches(str(key), known, n=1, cutoff=SLIP)
-                if near:
-                    raise ValueError(f"{key!r} is not a known key (did you mean {near[0]!r}?)")
-        return data
-
-    @property
-    def unread(self) -> list[str]:
-        """Keys that are not known."""
-        return sorted(self.model_extra or {})
 
 
 class CaseModel(Reported):
@@ -91,6 +63,7 @@ class CaseMapping(Reported):
     pp: Number = None
     ep: Number = None
     etp: Number = None
+    edp: Number = None
     vpp: Number = None
     dp_shard: Number = None
     """Ranks over which FSDP shards (torchtitan's data_parallel_shard_degree)."""

@@ -48,15 +48,18 @@ def read_case(name: str) -> Case:
     return validate(Case, documents.load(name), file=name)
 
 
-def judge(case: Case, *, name: str = "case") -> Verdict:
-    """The verdict on a case, from its model, hardware, mapping and run alone. Raises InputError."""
+def judge(case: Case, *, name: str = "case", tries: bool = True) -> Verdict:
+    """The verdict on a case, from its model, hardware, mapping and run alone; `tries` goes through missing facts.
+
+    Raises InputError for a framework that is not known.
+    """
     facts = case.facts
     try:
         trial = trial_of(facts)
     except ValueError as problem:
         raise InputError(str(problem), file=name, field="run.framework") from None
     judged = _judged(trial)
-    tried = list(_tried(facts, trial, judged))
+    tried = list(_tried(facts, trial, judged)) if tries else []
     if judged.word == "undetermined":
         judged = _unanimous(judged, tried)
     return Verdict(
@@ -80,6 +83,9 @@ def _judged(trial: Trial, *, quick: bool = False) -> _Judged:
     held = _memory(trial, estimate) if estimate is not None else []
     found += [*([host] if host is not None else []), *held]
     stop = _first(found, "infeasible") or _first(found, "out of memory")
+    batch = _batch_decides(trial, stop)
+    if batch is not None:
+        return _Judged("undetermined", batch, tuple(found))
     if stop is not None:
         return _Judged(stop.kind, stop, tuple(found))  # type: ignore[arg-type]
     if host is not None and host.relation.endswith("?"):
@@ -92,6 +98,24 @@ def _judged(trial: Trial, *, quick: bool = False) -> _Judged:
     if estimate is not None:
         return _Judged("feasible", held[0], tuple(found))
     return _without_memory(trial, found)
+
+
+def _batch_decides(trial: Trial, stop: Finding | None) -> Finding | None:
+    """Out of memory with the launcher's default microbatch, which the case does not give, but not with one sequence."""
+    taken = any(one.fact == "run.micro_batch" for one in trial.missing)
+    if (
+        stop is None
+        or stop.kind != "out of memory"
+        or not taken
+        or trial.mapping is None
+        or trial.mapping.micro_batch == 1
+    ):
+        return None
+    least = memory.device_estimate(trial, micro_batch=1)
+    if least is None or least.needed_bytes > least.offered_bytes:
+        return None
+    said = f"with {trial.mapping.micro_batch} sequences per microbatch, which is not given, {stop.sentence}; one fits"
+    return Finding("note", "run.micro_batch", said)
 
 
 def _first(found: list[Finding], kind: str) -> Finding | None:

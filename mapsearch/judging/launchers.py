@@ -96,7 +96,9 @@ def launcher_of(case: Case) -> tuple[Launcher, str, bool]:
     if reported is not None:
         return reported, f"reported to {_repository(case.source)}", False
     if sharded or gridded:
-        return (SHARDED if sharded else RECIPE), f"the mapping gives {(sharded or gridded)[0]}", False
+        # Whose it is remains a guess, so a layout that is not said may be there.
+        guessed = SHARDED if sharded else replace(RECIPE, uneven_stages=True)
+        return guessed, f"the mapping gives {(sharded or gridded)[0]}", False
     return PLAIN, "no framework is named", False
 
 

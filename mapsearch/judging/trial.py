@@ -9,10 +9,14 @@ run is only called out of memory when no common choice would save it. Each is li
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from mapsearch.axes import CpKind, Dispatcher, Offload, Recompute
+from mapsearch.calibration.conditions import MODULES
 from mapsearch.inventories.case import Case
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.recipes import RECIPES
@@ -287,9 +291,11 @@ def _recompute(trial: Trial) -> int | None:
         return None
     if "full" in words:
         return int(Recompute.FULL)
-    if "selective" in words:
-        return int(Recompute.CORE_ATTENTION if trial.launcher.framework == "megatron" else Recompute.NONE)
-    return int(Recompute.NONE)
+    modules = [int(code) for name, code in MODULES.items() if re.search(rf"\b{name}\b", words)]
+    if "selective" in words and not modules and trial.launcher.framework != "megatron":
+        return int(Recompute.NORM | Recompute.ACTIVATION)  # FSDP's keeps products of matrices
+    default = int(Recompute.CORE_ATTENTION) if "selective" in words and not modules else int(Recompute.NONE)
+    return reduce(or_, modules, default)
 
 
 def _zero(trial: Trial) -> int:
