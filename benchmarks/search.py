@@ -1,7 +1,9 @@
 """The search at its limits: proven top 10 of large problems, an exact front, and how fast pairs are evaluated.
 
 `--json` prints {"cases": {name: {proven, backend, mappings, evaluated, optimum_s, wall_s, peak_rss_bytes}},
-"evaluator": {mappings_per_s}}. Each case runs in a process of its own, so that its peak memory is its own.
+"evaluator": {mappings_per_s}}; cases other than fronts also have first_mapping_s, and gap_after_s: how much slower than
+the optimum the best mapping was after 1, 2 and 5 seconds of the search. Each case runs in a process of its own, so that
+its peak memory is its own.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from mapsearch.solver.problem import problem_of
 
 NAMES = ("dsv3-1024", "moe5t-4096", "moe5t-16384", "moe5t-131072", "gpt3-4096", "pareto-moe5t")
 FIELDS = ("proven", "backend", "mappings", "evaluated", "optimum_s", "wall_s", "peak_rss_bytes")
+ANYTIME = ("first_mapping_s", "gap_after_s")
+"""How early the search has something to show; fronts have no such figures."""
 EVALUATED = "gpt3-4096"
 """The dense space whose pairs are all evaluated."""
 LEAST_S = 10.0
@@ -33,7 +37,15 @@ PAIRS = 20_000
 def case(name: str) -> dict[str, Any]:
     """One case's figures."""
     found = pareto.measure(name) if name in pareto.FRONTS else solve.measure(name, 10, "auto")
-    return {field: found[field] for field in FIELDS}
+    return {field: found[field] for field in (*FIELDS, *(field for field in ANYTIME if field in found))}
+
+
+def early(found: dict[str, Any]) -> str:
+    """How early there was a mapping, in words."""
+    if found.get("first_mapping_s") is None:
+        return ""
+    gaps = (f"{after} s {'none' if gap is None else f'+{gap:.1%}'}" for after, gap in found["gap_after_s"].items())
+    return f", first mapping after {found['first_mapping_s']:.2f} s; over the optimum after {', '.join(gaps)}"
 
 
 def evaluator() -> dict[str, float]:
@@ -77,7 +89,7 @@ def main() -> None:
         print(
             f"{name}: {'proven' if found['proven'] else 'not proven'} by {found['backend']}, {found['mappings']:.3g} "
             f"mappings, {found['evaluated']:,} evaluated, optimum {found['optimum_s']:.1f} s, all "
-            f"{found['wall_s']:.1f} s, {found['peak_rss_bytes'] / 2**20:,.0f} MiB"
+            f"{found['wall_s']:.1f} s, {found['peak_rss_bytes'] / 2**20:,.0f} MiB" + early(found)
         )
     print(f"evaluator: {rate['mappings_per_s']:,.0f} mappings/s")
 

@@ -15,7 +15,16 @@ from typing import Any
 from benchmarks.cases import CASES, LARGE, facts_of
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.proof import prove
-from mapsearch.solver.search import search
+from mapsearch.solver.search import Search, search
+
+WATCHED_S = (1, 2, 5)
+"""Seconds of the search after which the best mapping so far is compared with the optimum."""
+
+
+def gap_after(found: Search, after_s: float) -> float | None:
+    """How much slower than the optimum the best mapping so far was, as a share of the optimum; None without any."""
+    so_far = [step_time_s for seconds, step_time_s in found.trace if seconds <= after_s]
+    return so_far[-1] / found.top[0].step_time_s - 1.0 if so_far else None
 
 
 def measure(name: str, top: int, backend: str) -> dict[str, Any]:
@@ -37,6 +46,8 @@ def measure(name: str, top: int, backend: str) -> dict[str, Any]:
         "kind": proof.kind,
         "proven": proof.status == "proven",
         "step_time_s": [candidate.step_time_s for candidate in found.top],
+        "first_mapping_s": found.trace[0][0] if found.trace else None,
+        "gap_after_s": {str(after): gap_after(found, after) for after in WATCHED_S},
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 

@@ -88,6 +88,7 @@ SETTINGS = """A setting is one of:
 | `devices` | a cluster of this kind with so many devices | as the topology has |
 | `top` | how many mappings to keep | 1 |
 | `backend`, `proof` | as for `solve` | `auto` |
+| `certify` | `true`: CP-SAT and the MILP each prove the ranking by themselves, as `solve --certify` | `false` |
 | `time_limit` | seconds for one item | none |
 | `run.FIELD`, `model.FIELD`, `topology.FIELD`, `profile.FIELD` | a field of that document, at any depth: `run.routing.capacity_factor`, `topology.levels.rack.bandwidth` | as the document says |
 | `fix.AXIS`, `allow.AXIS`, `at_most.AXIS`, `at_least.AXIS`, `inside.LEVEL` | a [constraint](run.md#userconstraints) beside those of the run | none |

@@ -1,7 +1,7 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)`, `check(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)` and `sweep(...)` are the Python
-API. Everything is imported on first use, so that `import mapsearch` loads neither a solver nor numpy.
+`mapsearch.solve(...)`, `check(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)` and `sweep(...)`
+are the Python API. Everything is imported on first use, so that `import mapsearch` loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mapsearch.comparing import compare
     from mapsearch.comparison import Comparison
     from mapsearch.errors import ExitCode, InputError, MapsearchError
+    from mapsearch.explaining.api import explain
+    from mapsearch.explanation import Explanation
     from mapsearch.front import Front, FrontPoint
     from mapsearch.fronts import pareto
     from mapsearch.inventories.mapping import Mapping
@@ -33,6 +35,7 @@ __all__ = [
     "CheckReport",
     "Comparison",
     "ExitCode",
+    "Explanation",
     "Front",
     "FrontPoint",
     "InputError",
@@ -48,6 +51,7 @@ __all__ = [
     "SweepResult",
     "check",
     "compare",
+    "explain",
     "pareto",
     "sensitivity",
     "solve",
@@ -58,6 +62,7 @@ _HOMES = {
     "solve": "mapsearch.api",
     "check": "mapsearch.api",
     "pareto": "mapsearch.fronts",
+    "explain": "mapsearch.explaining.api",
     "sensitivity": "mapsearch.sensitivities.api",
     "Sensitivity": "mapsearch.parametric",
     "Piece": "mapsearch.parametric",
@@ -65,6 +70,7 @@ _HOMES = {
     "Front": "mapsearch.front",
     "FrontPoint": "mapsearch.front",
     "Comparison": "mapsearch.comparison",
+    "Explanation": "mapsearch.explanation",
     "sweep": "mapsearch.sweeps.run",
     "SweepResult": "mapsearch.sweeps.run",
     "Answer": "mapsearch.answer",

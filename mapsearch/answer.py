@@ -1,7 +1,7 @@
 """The typed, versioned answer of a solve; its JSON is what `--format json` prints.
 
-Contents: SCHEMA, Status, Margin, Binding, RankedMapping, Space, Proof, Price, Conflict, Relaxation, Answer,
-CHECK_SCHEMA, CheckReport, data_frame, row.
+Contents: SCHEMA, Status, Margin, Binding, RankedMapping, Space, Proof, Price, Conflict, Relaxation, Change,
+JointRelaxation, Answer, CHECK_SCHEMA, CheckReport, data_frame, row.
 """
 
 from __future__ import annotations
@@ -151,6 +151,16 @@ class Conflict(_Record):
 
     relations: list[str]
     sentences: list[str]
+    """One per relation, with its numbers."""
+    fields: list[list[str]] = []
+    """Per relation: the fields that its limit comes from, `asic-64: device.hbm`."""
+    kind: Literal["physics", "framework", "user", "mixed"] = "physics"
+    """Whose rules they are: of physics and cluster alone, of a framework as well, the user's own alone, or those and
+    others."""
+    statement: str = ""
+    """The kind in a sentence."""
+    restates: int = 0
+    """The number of the conflict, from 1 on, that is the same fact told by another rule; 0 for a fact of its own."""
 
 
 class Relaxation(_Record):
@@ -165,6 +175,45 @@ class Relaxation(_Record):
     mapping: str
     """The resulting mapping in a line."""
     step_time_s: float | None = None
+    name: str = ""
+    """What is changed: `hbm`, `bandwidth.rack`, `sequence_length`, `recompute`; `rules` where some are dropped."""
+    choice: str = ""
+    """What the run then offers as well (`full`), or how its record is set (`gradient_bytes 2`); empty for a number."""
+    dropped: list[str] = []
+    """Relations that are dropped."""
+    fails_at: float | None = None
+    """The nearest smaller change that was searched too, and with which nothing fits."""
+    certified: bool = True
+    """True: searched again, and the mapping's own estimate satisfies every relation."""
+
+
+class Change(_Record):
+    """One lever of a joint relaxation."""
+
+    name: str
+    lever: str
+    from_value: float
+    to_value: float
+    unit: str
+    weight: float
+    cost: float
+    """The weight times the doublings or halvings of the value."""
+
+
+class JointRelaxation(_Record):
+    """The cheapest change of several levers together under given weights, and what then fits."""
+
+    changes: list[Change]
+    """Levers that are changed; those left as they are do not count."""
+    cost: float
+    weights: dict[str, float]
+    grid: str
+    """The values that were tried, in words."""
+    proven: bool
+    """True when every cheaper combination of these values was refuted."""
+    mapping: str
+    step_time_s: float | None = None
+    certified: bool = True
 
 
 class Provenance(_Record):
@@ -202,8 +251,18 @@ class Answer(_Record):
     """Error band of the step times; None where no run on the device was measured, or the profile is not fitted."""
     conflicts: list[Conflict] = []
     relaxations: list[Relaxation] = []
+    conflicts_complete: bool = False
+    """True when `conflicts` holds every minimal conflict there is."""
+    joint: JointRelaxation | None = None
+    """The cheapest joint relaxation, where one was asked for."""
     rejections: dict[str, int] = {}
-    """How many mappings (or grid options) each relation alone rejects, when nothing is feasible."""
+    """How many joint mappings each relation alone rejects, when nothing is feasible."""
+    first_rejections: dict[str, int] = {}
+    """How many joint mappings each relation rejects that all relations before it accept, in the order of the list."""
+    rejections_of: int = 0
+    """Joint mappings that were counted, before any relation."""
+    rejections_note: str = ""
+    """What was counted, and what was not."""
     prices: list[Price] = []
     """One for each axis whose placement the run prices."""
     notes: list[str] = []

@@ -270,7 +270,7 @@ class _Work:
 
     def conflict(self) -> dict[str, Any]:
         """Why nothing fits, and the least changes that make something fit."""
-        from mapsearch.solver.explain.conflict import explain_infeasible as explain
+        from mapsearch.solver.explain.infeasible import explain_infeasible as explain
 
         if self.interrupted:
             return {}
@@ -280,9 +280,9 @@ class _Work:
         with self.phase("conflict"):
             self.tell("conflict")
             with interruptible():
-                conflicts, relaxations, rejections, notes = explain(self.problem, self.deadline)
-            self.notes += notes
-            return {"conflicts": conflicts, "relaxations": relaxations, "rejections": rejections}
+                told = explain(self.problem, deadline=self.deadline)
+            self.notes += told.notes
+            return told.fields()
         self.notes.append("interrupted before it was known why nothing fits")
         return {}
 

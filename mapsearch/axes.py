@@ -1,6 +1,6 @@
 """The axes of a mapping: official names, coded values, and how people write them.
 
-Contents: GRIDS, SIZES, ROWS, Schedule, Recompute, CpKind, Dispatcher, Offload, SCHEDULES, SCOPE, words, read.
+Contents: GRIDS, SIZES, ROWS, Schedule, Recompute, CpKind, Dispatcher, Offload, Hidden, SCHEDULES, SCOPE, words, read.
 
 Categorical axes are integer codes (or bit sets), so that quantities stay plain numpy functions: a code is an
 index into a table of facts, a bit set is masked. Rows are integer arrays whose last dimension is the level,
@@ -18,7 +18,7 @@ ATTENTION_GRID = ("tp", "cp", "dp", "pp")
 EXPERT_GRID = ("etp", "ep", "edp", "pp")
 SIZES = ("tp", "cp", "dp", "pp", "etp", "ep", "edp")
 ROWS = tuple(f"{size}_row" for size in SIZES)
-CHOICES = ("micro_batch", "vpp", "schedule", "recompute", "zero", "offload", "cp_kind", "dispatcher")
+CHOICES = ("micro_batch", "vpp", "schedule", "recompute", "zero", "offload", "cp_kind", "dispatcher", "overlap")
 
 DERIVED = ("tokens", "microbatches", "stage", "layers", "devices", "parameters", "shards", "payload_bytes")
 """Values that follow from the axes and that many quantities share.
@@ -90,6 +90,16 @@ class Offload(enum.IntEnum):
     ACTIVATIONS = 2
     NVME = 4
     """What is offloaded goes on to NVMe instead of staying in host memory; says nothing by itself."""
+
+
+class Hidden(enum.IntEnum):
+    """Communication that runs under compute and takes memory for it; what overlaps at no cost is no choice."""
+
+    NONE = 0
+    EXPERT_ALL_TO_ALL = 1
+    """Dispatch and combine of one microbatch under another's compute, of which more are held (FORMULAS 3.5)."""
+    PARAM_GATHER = 2
+    """Gathers of parameters ahead of their use: ZeRO-3 holds the next unit beside the current one (FORMULAS 3.6)."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +206,18 @@ OFFLOAD = Words(
     bits=True,
     modifiers=Offload.NVME,
 )
-WORDS = {words.axis: words for words in (SCHEDULE, RECOMPUTE, CP_KIND, DISPATCHER, OFFLOAD)}
+OVERLAP = Words(
+    "overlap",
+    {
+        "none": Hidden.NONE,
+        "expert-all-to-all": Hidden.EXPERT_ALL_TO_ALL,
+        "param-gather": Hidden.PARAM_GATHER,
+    },
+    bits=True,
+)
+USUAL_OVERLAP = "param-gather"
+"""What a run overlaps unless it says otherwise; not worth a word."""
+WORDS = {words.axis: words for words in (SCHEDULE, RECOMPUTE, CP_KIND, DISPATCHER, OFFLOAD, OVERLAP)}
 
 
 def written(axis: str, code: int) -> str | int:

@@ -1,6 +1,6 @@
 """Quantities: pure numpy functions whose scope is their signature.
 
-Contents: Quantity, quantity, Num, maximum, minimum, positive_part.
+Contents: Quantity, quantity, Num, added, less, scaled, maximum, minimum, positive_part.
 
 Positional parameters are axes, by their official name; everything else is a fact and keyword-only. The
 functions `maximum`, `minimum` and `positive_part` are the only non-linear operations of the compositions, and
@@ -69,6 +69,27 @@ def quantity(unit: str, source: str) -> Callable[[Callable[P, R]], Quantity[P, R
         return declared
 
     return declare
+
+
+def added(first: Num, second: Num) -> Num:
+    """first + second; a plain 0 adds nothing and costs nothing. What is returned may be one of the two themselves."""
+    if type(second) is float and second == 0.0:
+        return first
+    if type(first) is float and first == 0.0:
+        return second
+    return first + second
+
+
+def less(first: Num, second: Num) -> Num:
+    """first - second; a plain 0 takes nothing off, as in `added`."""
+    return first if type(second) is float and second == 0.0 else first - second
+
+
+def scaled(value: Num, factor: Num) -> Num:
+    """value * factor; a plain 0 stays one, and a plain 1 changes nothing, as in `added`."""
+    if type(value) is float and value == 0.0:
+        return value
+    return value if type(factor) is float and factor == 1.0 else value * factor
 
 
 def maximum(first: Num, *others: Num) -> Num:

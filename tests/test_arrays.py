@@ -74,7 +74,7 @@ def _as_arrays(point: Point) -> Point:
         values = {name: getattr(view, name) for name in type(view).__dataclass_fields__ if name != "cell"}
         return {"cell": cell, **{name: numpy.array([value]) for name, value in values.items()}}
 
-    axes = ("dp", "micro_batch", "schedule", "vpp", "recompute", "zero", "offload")
+    axes = ("dp", "micro_batch", "schedule", "vpp", "recompute", "zero", "offload", "overlap")
     cell = replace(point.cell, **{name: numpy.array([getattr(point.cell, name)]) for name in axes})
     attention = AttentionView(**wrapped(point.attention, cell))
     expert = ExpertView(**wrapped(point.expert, cell))

@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from mapsearch.answer import Provenance
     from mapsearch.inventories.case import Case
     from mapsearch.inventories.mapping import Mapping
+    from mapsearch.inventories.run import Run
     from mapsearch.verdict import Verdict
 
 _ANSWER = "mapsearch.answer/"
-_VERDICT_CODES = {"infeasible": ExitCode.INFEASIBLE, "out of memory": ExitCode.INFEASIBLE}
+_VERDICT_CODES = {
+    "infeasible": ExitCode.INFEASIBLE,
+    "out of memory": ExitCode.INFEASIBLE,
+    "undetermined": ExitCode.STOPPED,
+}
 
 
 @click.command("check", short_help="Judge one mapping, or a case from practice.")
@@ -57,19 +62,10 @@ def command(
     if case is not None:
         given = {"model": model, "run": run, "topology": topology, "profile": profile, "devices": devices}
         refuse_with_case(mapping, {**given, **{name: run_options[name] for name in options.OVERRIDES}})
-        verdict = judged(case, mapping, run_options["framework"])
-        emit(verdict, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
-        undecided = ExitCode.STOPPED if verdict.verdict == "undetermined" else ExitCode.FOUND
-        return _VERDICT_CODES.get(verdict.verdict, undecided)
+        return emit_verdict(judged(case, mapping, run_options["framework"]), format_, output, verbose, quiet)
     wanted, about = read_mapping(mapping)
     solved_for = names_of(about)
-    before = about.overrides if about and run is None else {}
-    chosen = options.read_run(
-        run or solved_for.get("run") or options.DEFAULT_RUN,
-        overrides={name: changed(name, run_options[name], before) for name in options.OVERRIDES},
-        constraints={name: before.get(name, []) for name in options.CONSTRAINTS},
-        price=before.get("price", []),
-    )
+    chosen = run_of(about, run, run_options)
     from mapsearch.api import check
 
     report = check(
@@ -85,6 +81,12 @@ def command(
     if other and not quiet:
         print(f"mapsearch: note: not the same {listed(other)} as the answer was solved for", file=sys.stderr)
     return ExitCode.FOUND if report.feasible else ExitCode.INFEASIBLE
+
+
+def emit_verdict(verdict: Verdict, format_: str | None, output: str | None, verbose: bool, quiet: bool) -> int:
+    """Show a verdict; its exit code."""
+    emit(verdict, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
+    return _VERDICT_CODES.get(verdict.verdict, ExitCode.FOUND)
 
 
 def read_case(name: str) -> Case | None:
@@ -112,6 +114,17 @@ def judged(case: Case, name: str, framework: str | None) -> Verdict:
     if framework is not None:
         case = case.model_copy(update={"run": case.run.model_copy(update={"framework": framework})})
     return judge(case, name=name)
+
+
+def run_of(about: Provenance | None, run: str | None, run_options: dict[str, Any]) -> Run:
+    """The run that is asked for, else the answer's with its options; options given here win. Raises InputError."""
+    before = about.overrides if about and run is None else {}
+    return options.read_run(
+        run or names_of(about).get("run") or options.DEFAULT_RUN,
+        overrides={name: changed(name, run_options[name], before) for name in options.OVERRIDES},
+        constraints={name: before.get(name, []) for name in options.CONSTRAINTS},
+        price=before.get("price", []),
+    )
 
 
 def changed(option: str, now: Any, before: dict[str, list[str]]) -> Any:

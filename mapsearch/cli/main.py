@@ -24,6 +24,7 @@ COMPLETE_VARIABLE = "_MAPSEARCH_COMPLETE"
 COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
+    "explain": ("mapsearch.cli.explain:command", "What binds a mapping, why nothing fits, or why not that one."),
     "pareto": ("mapsearch.cli.pareto:command", "The exact front of step time and other objectives."),
     "sensitivity": ("mapsearch.cli.sensitivity:command", "The optimum as a function of one input, with breakpoints."),
     "compare": ("mapsearch.cli.compare:command", "Put answers, or fronts, side by side."),

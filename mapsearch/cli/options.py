@@ -22,6 +22,7 @@ from mapsearch.errors import ExitCode, InputError, UsageError, listed, near_miss
 
 if TYPE_CHECKING:
     from mapsearch.answer import Answer
+    from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.inventories.run import Run
     from mapsearch.parametric import Sensitivity
@@ -32,15 +33,15 @@ else:  # click before 8.4 has no type parameter here
     TextType = NumberType = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
-D = TypeVar("D", "Answer", "Front", "Sensitivity")
+D = TypeVar("D", "Answer", "Front", "Sensitivity", "Explanation")
 
 DEFAULT_MODEL = "moe-5t"
 DEFAULT_RUN = "long-context-128k"
 DEFAULT_TOPOLOGY = "asic"
-FORMATS = ("table", "json", "yaml", "csv", "md")
+FORMATS = ("table", "json", "yaml", "csv", "md", "html")
 OVERRIDES = ("sequence_length", "global_batch", "precision", "framework")
 CONSTRAINTS = ("fix", "allow", "at_most", "at_least", "inside")
-_SUFFIXES = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".csv": "csv", ".md": "md"}
+_SUFFIXES = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".csv": "csv", ".md": "md", ".html": "html"}
 _NUMBERED = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
 
 

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
     from mapsearch.answer import Answer, CheckReport
     from mapsearch.comparison import Comparison
+    from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.parametric import Sensitivity
     from mapsearch.verdict import Verdict
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Verdict
+    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Verdict
 
 _PIPE_WIDTH = 120
 
@@ -53,6 +54,10 @@ def text_of(result: Result, format_: str, *, verbose: bool = False, quiet: bool 
         return documents.dump(json.loads(result.to_json()))
     if format_ == "md":
         return VIEWS[type(result)].markdown(result)
+    if format_ == "html":
+        from mapsearch.reports.page import page
+
+        return page(_lines(result, _PIPE_WIDTH, verbose=True, quiet=quiet))
     if format_ == "csv":
         return csv_text(VIEWS[type(result)].records(result))
     return "".join(f"{line.plain}\n" for line in _lines(result, _PIPE_WIDTH, verbose=verbose, quiet=quiet))

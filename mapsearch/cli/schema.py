@@ -24,6 +24,7 @@ DOCUMENTS = {
     "front": "mapsearch.front:Front",
     "sensitivity": "mapsearch.parametric:Sensitivity",
     "comparison": "mapsearch.comparison:Comparison",
+    "explanation": "mapsearch.explanation:Explanation",
     "check": "mapsearch.answer:CheckReport",
     "verdict": "mapsearch.verdict:Verdict",
 }

@@ -1,6 +1,6 @@
 """The user's own limits on axes, as relations like any other.
 
-Contents: relations.
+Contents: relations, asked_for.
 """
 
 from __future__ import annotations
@@ -40,16 +40,21 @@ def _among(axis: str, accepted: list[int], verb: str) -> Relation:
         return f"{statement}{', but' if demand else ':'} here it is {word(axis, getattr(view, axis))}"
 
     return Relation(
-        name=f"user_{verb}_{axis}",
+        name=f"user_{verb.replace(' ', '_')}_{axis}",
         side=side_of(axis),
         unit="broken rules",
         demand=lambda view: np.where(np.isin(_axis(axis)(view), accepted), 0.0, 1.0),
         limit=lambda _view: 0.0,
         sentence=sentence,
         origin="user",
-        levers=(f"--{verb} {axis}",),
+        levers=(f"--{verb.replace(' ', '-')} {axis}",),
         statement=statement,
     )
+
+
+def asked_for(axis: str, code: int) -> Relation:
+    """The relation that an axis has the value which a question names."""
+    return _among(axis, [code], "ask for")
 
 
 def _bounded(axis: str, bound: float, sign: float, words: str) -> Relation:

@@ -218,6 +218,7 @@ def point_of(mapping: Mapping, facts: Facts) -> Point:
         recompute=int(mapping.recompute),
         zero=mapping.zero,
         offload=int(mapping.offload),
+        overlap=facts.run.overlap.codes[0] if mapping.overlap is None else int(mapping.overlap),
     )
     tp, cp, etp, ep, edp = mapping.tp, mapping.cp, mapping.etp, mapping.ep, mapping.edp
     kind, dispatcher = int(mapping.cp_kind), int(mapping.dispatcher)

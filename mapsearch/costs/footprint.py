@@ -71,9 +71,10 @@ def _may_offload(cell: CellView, *, nvme: bool) -> bool:
 
 
 def in_flight(cell: CellView, kind: int) -> Num:
-    """Microbatches that one kind of stage holds at its peak (F3.5)."""
+    """Microbatches that one kind of stage holds at its peak (F3.5); a dense model has no expert to wait for."""
     run, stage = cell.facts.run, cell.kinds[kind].stage
-    return pipeline.in_flight(cell.pp, cell.vpp, cell.schedule, cell.microbatches, stage, run=run)
+    overlap = cell.overlap if cell.facts.model.moe else 0
+    return pipeline.in_flight(cell.pp, cell.vpp, cell.schedule, overlap, cell.microbatches, stage, run=run)
 
 
 def resident(cell: CellView, kind: int) -> Num:
@@ -142,7 +143,7 @@ def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
         for i, k in enumerate(cell.kinds)
     ]
     result["recomputed_layer"] = _recomputed(view)
-    live = [memory.zero3_live_bytes(layer, cell.zero, run=run) for layer in _largest_layers(view)]
+    live = [memory.zero3_live_bytes(layer, cell.zero, cell.overlap, run=run) for layer in _largest_layers(view)]
     during = [back + whole for back, whole in zip(result["recomputed_layer"], live, strict=True)]
     result["logits_or_transient"] = _worst_moment(view, during)
     result["gradient_scratch"] = [
@@ -253,7 +254,7 @@ def expert_memory(view: ExpertView) -> dict[str, list[Num]]:
     here = [present(k.moe) for k in cell.kinds]
     result["activations"] = [resident(cell, i) * kept[i] for i in range(len(cell.kinds))]
     result["recomputed_layer"] = [(full[i] - kept[i]) / maximum(k.moe, 1.0) for i, k in enumerate(cell.kinds)]
-    live = memory.zero3_live_bytes(layer, cell.zero, run=run)
+    live = memory.zero3_live_bytes(layer, cell.zero, cell.overlap, run=run)
     whole = [memory.unsharded_bytes(p, cell.zero, run=run) for p in routed_parameters(view)]
     result["gathered_weights"] = [p * live + w for p, w in zip(here, whole, strict=True)]
     one = parameters.expert_parameters(view.etp, view.facts.model.moe.experts, model=model)

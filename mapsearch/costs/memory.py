@@ -12,7 +12,7 @@ Each demand is charged once: tensors and named buffers here, allocator fragmenta
 from __future__ import annotations
 
 from mapsearch import arrays as np
-from mapsearch.axes import Dispatcher, Offload
+from mapsearch.axes import Dispatcher, Hidden, Offload
 from mapsearch.costs.activations import HALF, saved_input_bytes
 from mapsearch.costs.routing import routed_amplification
 from mapsearch.errors import MissingFact
@@ -73,12 +73,15 @@ def optimizer_bytes(parameters: Num, shards: Num, zero: Num, *, run: Run) -> Num
 
 
 @quantity(unit="bytes", source="FORMULAS 3.6")
-def zero3_live_bytes(parameters: Num, zero: Num, *, run: Run) -> Num:
-    """What ZeRO-3 holds beside its shards: two gathered copies of its largest unit and that unit's gradient.
+def zero3_live_bytes(parameters: Num, zero: Num, overlap: Num, *, run: Run) -> Num:
+    """What ZeRO-3 holds beside its shards: its largest unit, gathered, and that unit's gradient; where gathers run
+    ahead of their use, the next unit as well.
 
-    Axes: parameters (of the largest unit), zero. Unit: bytes. Source: FORMULAS 3.6.
+    Axes: parameters (of the largest unit), zero, overlap. Unit: bytes. Source: FORMULAS 3.6; PyTorch FSDP2 (pull
+    request 128884: two outputs of all-gathers alive at once, so that the next one overlaps).
     """
-    each = 2.0 * run.state.weight_bytes + run.state.gradient_bytes
+    units = np.where((np.asarray(overlap) & Hidden.PARAM_GATHER) != 0, 2.0, 1.0)
+    each = units * run.state.weight_bytes + run.state.gradient_bytes
     return parameters * np.where(np.asarray(zero) >= 3, each, 0.0)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mapsearch import arrays as np
-from mapsearch.axes import Schedule
+from mapsearch.axes import Hidden, Schedule
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Num, Quantity, maximum, quantity
 
@@ -29,26 +29,30 @@ def _by_schedule(schedule: Num, values: dict[Schedule, Num]) -> Num:
 
 
 @quantity(unit="microbatches", source="FORMULAS 3.5")
-def in_flight(pp: Num, vpp: Num, schedule: Num, microbatches: Num, stage: Num, *, run: Run) -> Num:
+def in_flight(pp: Num, vpp: Num, schedule: Num, overlap: Num, microbatches: Num, stage: Num, *, run: Run) -> Num:
     """Microbatches whose activations a stage holds at its peak, in units of one microbatch through the whole stage.
 
-    GPipe m; 1F1B p-r; interleaved [2(p-r-1) + (v-1)p + 1]/v, one chunk more when expert all-to-alls are overlapped,
-    and as 1F1B for v = 1; ZB-H1 and ZB-V p; ZB-2P 2p, the limit that its schedule is made for; DualPipe p+1;
+    GPipe m; 1F1B p-r; interleaved [2(p-r-1) + (v-1)p + 1]/v, and as 1F1B for v = 1; both one forward more where expert
+    all-to-alls hide behind another microbatch, except on one stage, where that one's layers take the place of this
+    one's; ZB-H1 and ZB-V p; ZB-2P 2p, the limit that its schedule is made for; DualPipe p+1;
     DualPipeV [2p+1]/2, since its 2p chunks stand on p devices. Never more than the m microbatches there are.
     `stage` is r, from 0. A vocabulary that is split over the stages keeps two more in flight (algorithm 1), or one.
 
-    Axes: pp, vpp, schedule, microbatches, stage. Unit: microbatches. Source: FORMULAS 3.5.
-    Ignores: interleaving groups other than p; that late ZB-H1 stages hold some microbatches for W only.
+    Axes: pp, vpp, schedule, overlap, microbatches, stage. Unit: microbatches. Source: FORMULAS 3.5; Megatron-LM
+    (docs/user-guide/features/moe_a2a_overlap.md: one more forward in the warm-up, which makes forward and backward of
+    a step independent; without a pipeline layer by layer).
+    Ignores: interleaving groups other than p; that late ZB-H1 stages hold some microbatches for W only; the one layer
+    more that overlap holds on a single stage; what overlap adds in schedules that Megatron does not run.
     """
     p, v, left = np.asarray(pp), np.asarray(vpp), np.asarray(pp) - np.asarray(stage)
-    extra = 2.0 if run.overlap.expert_all_to_all else 1.0
-    plain = 1.0 * left
+    more = np.where((p > 1) & ((np.asarray(overlap) & Hidden.EXPERT_ALL_TO_ALL) != 0), 1.0, 0.0)
+    plain = left + more
     held = _by_schedule(
         schedule,
         {
             Schedule.GPIPE: 1.0 * np.asarray(microbatches),
             Schedule.ONE_F_ONE_B: plain,
-            Schedule.INTERLEAVED: np.where(v > 1, (2.0 * (left - 1) + (v - 1) * p + extra) / v, plain),
+            Schedule.INTERLEAVED: np.where(v > 1, (2.0 * (left - 1) + (v - 1) * p + 1.0 + more) / v, plain),
             Schedule.ZB_H1: 1.0 * p,
             Schedule.ZB_V: 1.0 * p,
             Schedule.ZB_2P: np.where(p > 1, 2.0 * p, 1.0),

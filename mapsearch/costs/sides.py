@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mapsearch import arrays as np
-from mapsearch.axes import Offload, Recompute
+from mapsearch.axes import Hidden, Offload, Recompute
 from mapsearch.costs import communication, compute, data_parallel, memory, parameters, pipeline
 from mapsearch.costs.footprint import (
     attention_kept,
@@ -28,7 +28,7 @@ from mapsearch.costs.recompute import (
     norm_again_s,
     only,
 )
-from mapsearch.costs.step import Part, Side, Transfer, hosted, spread
+from mapsearch.costs.step import Part, Side, Transfer, hosted, share, spread
 from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts
 from mapsearch.quantity import Num, maximum
 
@@ -150,10 +150,12 @@ def _streamed(cell: CellView, streams: list[Num]) -> tuple[dict[str, list[Num]],
     """Streams as what runs under compute, or in line where the run hides no gathering of parameters."""
     if not _streams(cell):
         return {}, []
-    if cell.facts.run.overlap.param_gather:
-        return {"dp": streams}, []
+    away = cell.hides(Hidden.PARAM_GATHER)
+    hidden = {"dp": [share(stream, away) for stream in streams]} if np.any(away) else {}
+    if np.all(away):
+        return hidden, []
     nothing = [0.0 * stream for stream in streams]
-    return {}, [Part("dp", nothing, streams, nothing)]
+    return hidden, [Part("dp", nothing, [share(stream, 1.0 - away) for stream in streams], nothing)]
 
 
 def _attention_compute(view: AttentionView, core: tuple[Num, Num], facts: dict[str, Any]) -> list[Part]:
@@ -317,14 +319,14 @@ def expert_times(view: ExpertView) -> Side:
     forward = forward + communication.ep_combine_s(tokens, view.etp_row, view.ep_row, view.dispatcher, **facts)
     backward = communication.ep_backward_s(tokens, view.etp_row, view.ep_row, view.dispatcher, **facts)
     exchange = [count * (forward * (1.0 + repeat) + backward) for count in moe]
-    under_compute: dict[str, list[Num]] = {}
+    away = cell.hides(Hidden.EXPERT_ALL_TO_ALL)
+    here = 1.0 - away
+    under_compute = {"ep": [share(value, away) for value in exchange]} if np.any(away) else {}
     under_shared = None
-    if run.overlap.expert_all_to_all:
-        under_compute["ep"] = exchange
-    elif run.overlap.shared_expert:
-        under_shared = exchange
-    else:
-        parts.append(paired("ep", moe, forward, backward, repeat))
+    if np.any(here) and run.overlap.shared_expert:
+        under_shared = [share(value, here) for value in exchange]
+    elif np.any(here):
+        parts.append(paired("ep", moe, share(forward, here), share(backward, here), repeat))
     hidden, in_line = _streamed(cell, _zero3_expert(view, facts) if _streams(cell) else [])
     under_compute |= hidden
     return Side(

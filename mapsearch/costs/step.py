@@ -1,7 +1,7 @@
 """From quantities to a step: times and memory per stage, and how the two grids add up.
 
-Contents: Part, Transfer, StageSum, Side, lean_sum, sums, Timing, hosted, timing, stage_time_s, stage_ramp_s, weighed,
-tail_s, step_time_s.
+Contents: Part, Transfer, StageSum, Side, lean_sum, sums, share, Timing, hosted, timing, stage_time_s, stage_ramp_s,
+weighed, weighed_timing, tail_s, step_time_s.
 
 Each grid's option contributes sums per kind of stage. The composition of the two grids uses only + - * and
 `maximum`, so the same lines evaluate numbers, arrays of pairs, intervals (bounds) and solver expressions.
@@ -18,9 +18,10 @@ from functools import cached_property
 import numpy as np
 
 from mapsearch.arrays import PLAIN
+from mapsearch.axes import Hidden
 from mapsearch.costs import pipeline
 from mapsearch.costs.views import CellView, Facts
-from mapsearch.quantity import Floats, Num, maximum, positive_part
+from mapsearch.quantity import Floats, Num, added, less, maximum, positive_part, scaled
 
 COMMUNICATION = ("tp", "cp", "ep", "dp", "pp")
 """Classes of communication that can be exposed."""
@@ -102,24 +103,27 @@ class StageSum:
 
     def __add__(self, other: StageSum) -> StageSum:
         return StageSum(
-            self.steady + other.steady,
-            self.ramp_forward + other.ramp_forward,
-            self.ramp_input_grad + other.ramp_input_grad,
-            self.ramp_weight_grad + other.ramp_weight_grad,
-            self.load + other.load,
-            self.stream + other.stream,
-            self.shared_load + other.shared_load,
-            self.shared_window + other.shared_window,
-            self.window + other.window,
-            self.reduce + other.reduce,
-            self.reduce_window + other.reduce_window,
-            self.gather + other.gather,
-            self.gather_window + other.gather_window,
-            self.optimizer + other.optimizer,
-            self.launch + other.launch,
-            self.launch_ramp_forward + other.launch_ramp_forward,
-            self.launch_ramp_backward + other.launch_ramp_backward,
+            added(self.steady, other.steady),
+            added(self.ramp_forward, other.ramp_forward),
+            added(self.ramp_input_grad, other.ramp_input_grad),
+            added(self.ramp_weight_grad, other.ramp_weight_grad),
+            added(self.load, other.load),
+            added(self.stream, other.stream),
+            added(self.shared_load, other.shared_load),
+            added(self.shared_window, other.shared_window),
+            added(self.window, other.window),
+            added(self.reduce, other.reduce),
+            added(self.reduce_window, other.reduce_window),
+            added(self.gather, other.gather),
+            added(self.gather_window, other.gather_window),
+            added(self.optimizer, other.optimizer),
+            added(self.launch, other.launch),
+            added(self.launch_ramp_forward, other.launch_ramp_forward),
+            added(self.launch_ramp_backward, other.launch_ramp_backward),
         )
+
+
+FIELDS = tuple(StageSum.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,7 @@ def spread(counts: Iterable[Num], value: Num) -> list[Num]:
 
 def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> list[StageSum]:
     """A side's sums per kind of stage, with only the named classes of communication."""
-    overlap = cell.facts.run.overlap
+    overlap, gathers = cell.facts.run.overlap, cell.hides(Hidden.PARAM_GATHER)
     rate = 1.0 / cell.facts.profile.overlap_slowdown
     counted = [part for part in side.parts if not part.communicates or part.name in classes]
     dp = 1.0 if "dp" in classes else 0.0
@@ -229,7 +233,7 @@ def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> l
                 reduce=dp * once.get("reduce", 0.0),
                 reduce_window=backward if overlap.grad_reduce else 0.0,
                 gather=dp * once.get("gather", 0.0),
-                gather_window=forward if overlap.param_gather else 0.0,
+                gather_window=share(forward, gathers),
                 optimizer=once.get("optimizer", 0.0),
                 launch=ahead + back,
                 launch_ramp_forward=ahead,
@@ -237,6 +241,13 @@ def sums(side: Side, cell: CellView, classes: frozenset[str] = ALL_CLASSES) -> l
             )
         )
     return result
+
+
+def share(value: Num, part: Num) -> Num:
+    """A value times a part of it that is often just all or nothing."""
+    if type(part) in PLAIN and part in (0.0, 1.0):
+        return value if part else 0.0
+    return value * part
 
 
 def _shared_window(side: Side, kind: int) -> Num:
@@ -306,9 +317,9 @@ def stage_time_s(stage: StageSum, constants: Timing) -> Num:
     """
     time = stage.steady
     if constants.coupled:
-        time = time + positive_part(stage.load + stage.stream - stage.window)
+        time = added(time, positive_part(less(added(stage.load, stage.stream), stage.window)))
     if constants.shared_coupled:
-        time = time + positive_part(stage.shared_load - stage.shared_window)
+        time = added(time, positive_part(less(stage.shared_load, stage.shared_window)))
     if constants.hosted:
         time = maximum(time, stage.launch)
     return time
@@ -320,28 +331,43 @@ def stage_ramp_s(stage: StageSum, constants: Timing) -> Num:
     Unit: s. Source: FORMULAS 3.5. Streams hide behind their own microbatch, so also while the pipeline fills.
     """
     c_forward, c_input, c_weight = constants.ramp_weights
-    ramp = stage.ramp_forward * c_forward + stage.ramp_input_grad * c_input + stage.ramp_weight_grad * c_weight
+    ramp = added(scaled(stage.ramp_forward, c_forward), scaled(stage.ramp_input_grad, c_input))
+    ramp = added(ramp, scaled(stage.ramp_weight_grad, c_weight))
     if constants.coupled:
-        ramp = ramp + positive_part(stage.stream - stage.window)
+        ramp = added(ramp, positive_part(less(stage.stream, stage.window)))
     if constants.hosted:
-        ramp = maximum(ramp, stage.launch_ramp_forward * c_forward + stage.launch_ramp_backward * c_input)
+        launch = added(scaled(stage.launch_ramp_forward, c_forward), scaled(stage.launch_ramp_backward, c_input))
+        ramp = maximum(ramp, launch)
     return ramp
 
 
 def weighed(stage: StageSum, constants: Timing) -> StageSum:
-    """One side's sums with the ramp's parts weighed into one: every schedule counts forward once (c_F = 1)."""
+    """One side's sums as short as the composition allows: what always meets is added up, what is 0 is a plain 0.
+
+    The ramp's parts are weighed into one, and each window is taken off what it hides. Such sums are composed with the
+    constants of `weighed_timing`.
+    """
     alone = replace(constants, coupled=False, hosted=False)
-    ramp = stage_ramp_s(stage, alone)
     c_forward, c_input, _ = constants.ramp_weights
     launch = stage.launch_ramp_forward * c_forward + stage.launch_ramp_backward * c_input
-    return replace(
-        stage,
-        ramp_forward=ramp,
-        ramp_input_grad=0.0,
-        ramp_weight_grad=0.0,
+    short = StageSum(
+        steady=stage.steady,
+        ramp_forward=stage_ramp_s(stage, alone),
+        load=stage.load,
+        stream=less(stage.stream, stage.window),
+        shared_load=less(stage.shared_load, stage.shared_window),
+        reduce=less(stage.reduce, stage.reduce_window),
+        gather=less(stage.gather, stage.gather_window),
+        optimizer=stage.optimizer,
+        launch=stage.launch,
         launch_ramp_forward=launch,
-        launch_ramp_backward=0.0,
     )
+    return StageSum(*(0.0 if not np.any(value) else value for value in (getattr(short, name) for name in FIELDS)))
+
+
+def weighed_timing(constants: Timing) -> Timing:
+    """The constants with which weighed sums are composed: their ramps are one number that counts once."""
+    return replace(constants, ramp_weights=(1.0, 0.0, 0.0))
 
 
 def tail_s(stages: list[StageSum]) -> Num:
@@ -350,9 +376,10 @@ def tail_s(stages: list[StageSum]) -> Num:
     Unit: s. Source: FORMULAS 4.3. The slowest stage counts. Ignores: the last and first bucket.
     """
     terms = [
-        positive_part(stage.reduce - stage.reduce_window)
-        + stage.optimizer
-        + positive_part(stage.gather - stage.gather_window)
+        added(
+            added(positive_part(less(stage.reduce, stage.reduce_window)), stage.optimizer),
+            positive_part(less(stage.gather, stage.gather_window)),
+        )
         for stage in stages
     ]
     return maximum(terms[0], *terms[1:])
@@ -365,8 +392,8 @@ def step_time_s(stages: list[StageSum], constants: Timing) -> Num:
     """
     times = [stage_time_s(stage, constants) for stage in stages]
     slowest = maximum(times[0], *times[1:])
-    ramp = stage_ramp_s(stages[0], constants) * constants.counts[0]
+    ramp = scaled(stage_ramp_s(stages[0], constants), constants.counts[0])
     for stage, count in zip(stages[1:], constants.counts[1:], strict=True):
-        ramp = ramp + stage_ramp_s(stage, constants) * count
-    busy = slowest * constants.steady_rounds + ramp * constants.ramp_scale + tail_s(stages)
-    return busy * constants.stretch + constants.overhead_s
+        ramp = added(ramp, scaled(stage_ramp_s(stage, constants), count))
+    busy = added(added(slowest * constants.steady_rounds, ramp * constants.ramp_scale), tail_s(stages))
+    return added(scaled(busy, constants.stretch), constants.overhead_s)

@@ -17,6 +17,7 @@ from typing import TypeVar
 import numpy as np
 
 from mapsearch.arrays import remembered
+from mapsearch.axes import Hidden
 from mapsearch.costs.stages import StageKinds, stage_kinds
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -50,6 +51,7 @@ class CellView:
     recompute: Num
     zero: Num
     offload: Num
+    overlap: Num
 
     @cached_property
     def pp(self) -> int:
@@ -71,6 +73,13 @@ class CellView:
         """Tokens of one microbatch per rank at a layer's entrance."""
         per_replica = self.devices / (self.dp * self.pp)
         return self.micro_batch * self.facts.run.sequence_length / per_replica
+
+    def hides(self, what: Hidden) -> Num:
+        """1 where so much runs under compute, 0 elsewhere; a plain number where all candidates agree."""
+        if type(self.overlap) is int:
+            return 1.0 if self.overlap & what else 0.0
+        found = (np.asarray(self.overlap) & what) != 0
+        return 1.0 * found if found.any() and not found.all() else float(found.any())
 
     @cached_property
     def kinds(self) -> list[StageKinds]:

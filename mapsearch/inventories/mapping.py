@@ -11,7 +11,14 @@ from pydantic import Field, model_validator
 
 from mapsearch import axes
 from mapsearch.inventories.base import Inventory
-from mapsearch.inventories.run import CpKindWord, DispatcherWord, OffloadWords, RecomputeWords, ScheduleWord
+from mapsearch.inventories.run import (
+    CpKindWord,
+    DispatcherWord,
+    OffloadWords,
+    OverlapWords,
+    RecomputeWords,
+    ScheduleWord,
+)
 
 AxisName = Literal["tp", "cp", "dp", "pp", "etp", "ep", "edp"]
 
@@ -35,6 +42,8 @@ class Mapping(Inventory):
     offload: OffloadWords = axes.Offload.NONE
     cp_kind: CpKindWord = axes.CpKind.RING
     dispatcher: DispatcherWord = axes.Dispatcher.ALL_TO_ALL
+    overlap: OverlapWords | None = None
+    """What runs under compute and takes memory for it; left out: as the run states it, its first value of a list."""
     placement: dict[AxisName, dict[str, int]] = Field(default_factory=dict)
     """Axis: {level name: ways it is cut there}; levels left out are cut 1 way."""
 

@@ -5,6 +5,7 @@ Contents: Precision, Routing, StateRecipe, Overlap, Constraints, Run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
@@ -36,6 +37,21 @@ RecomputeWords = Annotated[int, *_coded(axes.RECOMPUTE)]
 CpKindWord = Annotated[int, *_coded(axes.CP_KIND)]
 DispatcherWord = Annotated[int, *_coded(axes.DISPATCHER)]
 OffloadWords = Annotated[int, *_coded(axes.OFFLOAD)]
+OverlapWords = Annotated[int, *_coded(axes.OVERLAP)]
+
+
+def _decided(value: Any) -> Any:
+    """A list of one value as that value; `[true, false]` stays a list."""
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(one, bool) for one in values):
+        raise ValueError(f"takes true, false, or [true, false] to let the search decide, not {value}")
+    if len(set(values)) != len(values):
+        raise ValueError(f"lists a value twice: {value}")
+    return values if len(values) > 1 else values[0]
+
+
+Either = Annotated[bool | list[bool], BeforeValidator(_decided)]
+"""A flag, or both values of it: then the search decides."""
 
 
 def _framework(text: str) -> str:
@@ -94,21 +110,36 @@ class Routing(Inventory):
 
 
 class Overlap(Inventory):
-    """Which communications the framework hides (FORMULAS 4.3)."""
+    """Which communications the framework hides (FORMULAS 4.3).
+
+    What takes memory may be left to the search: `[true, false]`.
+    """
 
     kind: ClassVar[str] = "overlap record"
     grad_reduce: bool = True
-    param_gather: bool = True
-    """Gathers of parameters, and the streams of ZeRO-2 and ZeRO-3."""
+    param_gather: Either = True
+    """Gathers of parameters, and the streams of ZeRO-2 and ZeRO-3, which holds one more unit for it."""
     tp: bool = True
     """Tensor-parallel communication pipelined with its GEMM."""
     cp: bool = True
     pp: bool = True
     """Point-to-point hidden behind another chunk (interleaved schedules)."""
-    expert_all_to_all: bool = False
-    """Dispatch and combine of one microbatch behind another's compute (merged 1F1B)."""
+    expert_all_to_all: Either = False
+    """Dispatch and combine of one microbatch behind another's compute (merged 1F1B), which holds more in flight."""
     shared_expert: bool = False
-    """Dispatch and combine behind the shared expert."""
+    """Dispatch and combine behind the shared expert, where they do not hide behind another microbatch."""
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """Candidate values of the axis `overlap`, the one that a mapping has when it names none first."""
+        expert, gather = self.expert_all_to_all, self.param_gather
+        if isinstance(expert, bool) and isinstance(gather, bool):
+            return (expert * axes.Hidden.EXPERT_ALL_TO_ALL + gather * axes.Hidden.PARAM_GATHER,)
+        return tuple(
+            e * axes.Hidden.EXPERT_ALL_TO_ALL + g * axes.Hidden.PARAM_GATHER
+            for e in ([expert] if isinstance(expert, bool) else expert)
+            for g in ([gather] if isinstance(gather, bool) else gather)
+        )
 
 
 class UserConstraints(Inventory):
@@ -221,10 +252,14 @@ class Run(Inventory):
     @model_validator(mode="after")
     def _distinct(self) -> Run:
         for name in axes.CHOICES:
-            values = getattr(self, name)
+            values = self.offered(name)
             if len(set(values)) != len(values):
                 raise ValueError(f"{name} lists a value twice: {values}")
         return self
+
+    def offered(self, axis: str) -> Sequence[int]:
+        """Candidate values of a choice."""
+        return self.overlap.codes if axis == "overlap" else getattr(self, axis)
 
     @property
     def attended_length(self) -> float:

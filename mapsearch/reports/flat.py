@@ -12,6 +12,7 @@ from typing import Any
 
 from mapsearch.answer import Answer, CheckReport, row
 from mapsearch.reports import human
+from mapsearch.reports.infeasible import why_not_markdown, why_not_records
 from mapsearch.reports.tables import (
     binding_text,
     footer_lines,
@@ -29,7 +30,7 @@ def answer_records(answer: Answer) -> list[Record]:
     """One record per mapping, or per relaxation when nothing fits; numbers in SI units."""
     if answer.mappings or not answer.relaxations:
         return [row(mapping) for mapping in answer.mappings]
-    return [relaxation.model_dump() for relaxation in answer.relaxations]
+    return why_not_records(answer)
 
 
 def report_records(report: CheckReport) -> list[Record]:
@@ -75,12 +76,7 @@ def _answer_markdown(answer: Answer) -> str:
         body.append(markdown_table(titles, rows))
         body.append("\n".join(f"- {price_text(one)}" for one in answer.prices))
     else:
-        body += ["\n".join(f"- {s}" for conflict in answer.conflicts for s in conflict.sentences)]
-        changes = [
-            (one.lever, "" if one.step_time_s is None else human.seconds(one.step_time_s), one.mapping)
-            for one in answer.relaxations
-        ]
-        body += [markdown_table(("change", "step", "mapping that then fits"), changes)] if changes else []
+        body += why_not_markdown(answer, markdown_table)
     body.append("\n".join(f"- {line.plain}" for line in footer_lines(answer, 10**6, verbose=True) if line.plain))
     return "\n\n".join(part for part in body if part) + "\n"
 

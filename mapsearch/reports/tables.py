@@ -1,7 +1,7 @@
 """The table view of a solve: one screenful, made to fit the width.
 
-Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text, placement_text, sizes_text,
-binding_text, price_text, proof_text, assumptions_text.
+Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text,
+placement_text, sizes_text, binding_text, price_text, proof_text, assumptions_text.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from mapsearch.answer import Answer, Price, Proof, RankedMapping, Space
-from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID
+from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, USUAL_OVERLAP
 from mapsearch.reports import human
+from mapsearch.reports.infeasible import why_not_lines
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
 
 if TYPE_CHECKING:
+    from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.parametric import Sensitivity
 
@@ -32,10 +34,10 @@ _SIZE_TITLES = {
     "vpp": "VPP",
     "micro_batch": "b",
 }
-_OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload")
+_OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload", "overlap")
 """Decisions said once above the table when all mappings agree on them."""
 _MANY = 4
-"""Assumptions of one input, and tallies, shown before `--verbose` is needed for the rest."""
+"""Assumptions of one input shown before `--verbose` is needed for the rest."""
 
 
 def solve_lines(answer: Answer, *, width: int, verbose: bool = False, footer: bool = True) -> list[Text]:
@@ -50,7 +52,7 @@ def solve_lines(answer: Answer, *, width: int, verbose: bool = False, footer: bo
         lines += [Text(""), *(line for one in answer.prices for line in flowed(price_text(one), width=width))]
     if verbose and answer.best:
         lines += anatomy(answer.best, width)
-    lines += _why_not(answer, width, verbose)
+    lines += why_not_lines(answer, width, verbose)
     if footer:
         lines += footer_lines(answer, width, verbose=verbose)
     return lines
@@ -173,8 +175,11 @@ def _spelled(mapping: RankedMapping, axes: Sequence[str]) -> str:
         "dispatcher": "{} dispatch",
         "offload": "offload {}",
         "recompute": "recompute {}",
+        "overlap": "overlap {}",
     }
     decisions = {axis: _decision(mapping, axis) for axis in axes}
+    if decisions.get("overlap") == USUAL_OVERLAP:
+        del decisions["overlap"]
     return ", ".join(texts.get(axis, "{}").format(value) for axis, value in decisions.items() if value)
 
 
@@ -240,41 +245,6 @@ def anatomy(mapping: RankedMapping, width: int) -> list[Text]:
     return section(f"Mapping {mapping.rank} in detail", body, width=width)
 
 
-def _why_not(answer: Answer, width: int, verbose: bool) -> list[Text]:
-    conflict = [
-        line
-        for conflict in answer.conflicts
-        for number, sentence in enumerate(conflict.sentences, 1)
-        for line in flowed(f"{number}. {sentence}", width=width, indent=2, hang=3)
-    ]
-    lines = section(
-        "Why: these cannot hold together, and without any one of them the others could", conflict, width=width
-    )
-    if answer.relaxations:
-        lines += section("The least changes that help, each searched again", _relaxations(answer, width), width=width)
-    if answer.rejections:
-        ranked = sorted(answer.rejections.items(), key=lambda item: (-item[1], item[0]))
-        shown = ranked if verbose else ranked[:_MANY]
-        tally = ", ".join(f"{name} {human.count(number)}" for name, number in shown)
-        more = f", and {len(ranked) - len(shown)} more (--verbose)" if len(ranked) > len(shown) else ""
-        lines += section("Rejected by each rule alone", flowed(tally + more, width=width, indent=2), width=width)
-    return lines
-
-
-def _relaxations(answer: Answer, width: int) -> list[Text]:
-    found = answer.relaxations
-    steps = ["" if one.step_time_s is None else human.seconds(one.step_time_s) for one in found]
-    columns = [Column("change", [one.lever for one in found], left=True, style="cyan"), Column("step", steps)]
-    wide = [*columns, Column("mapping that then fits", [one.mapping for one in found], left=True)]
-    if grid_width(wide) + 2 <= width:
-        return grid(wide, indent=2)
-    lines = []
-    for one, step in zip(found, steps, strict=True):
-        lines += flowed(f"{one.lever}: step {step}" if step else one.lever, width=width, indent=2, style="cyan")
-        lines += flowed(one.mapping, width=width, indent=4)
-    return lines
-
-
 def footer_lines(answer: Answer, width: int, *, verbose: bool) -> list[Text]:
     """What was searched, what was not proven, what the numbers rest on."""
     return resting_lines([f"Space: {searched(answer.space)}"], answer, width, verbose=verbose)
@@ -289,10 +259,13 @@ def searched(space: Space) -> str:
 
 
 def resting_lines(
-    facts: Sequence[str], result: Answer | Front | Sensitivity, width: int, *, verbose: bool
+    facts: Sequence[str], result: Answer | Front | Sensitivity | Explanation, width: int, *, verbose: bool
 ) -> list[Text]:
     """Facts about a search, then what was not proven, what the numbers rest on, and notes."""
-    told = [*facts, *(proof_text(proof) for proof in result.proofs if verbose or proof.status != "proven")]
+    told = [
+        *facts,
+        *(proof_text(proof) for proof in getattr(result, "proofs", []) if verbose or proof.status != "proven"),
+    ]
     if result.provenance.assumptions:
         told.append(f"Rests on {assumptions_text(result.provenance.assumptions, verbose)}")
     told += [f"Note: {note}" for note in result.notes]
@@ -300,7 +273,7 @@ def resting_lines(
 
 
 def heading(
-    result: Answer | Front | Sensitivity, verdict: str, style: str, width: int, *, more: str = ""
+    result: Answer | Front | Sensitivity | Explanation, verdict: str, style: str, width: int, *, more: str = ""
 ) -> list[Text]:
     """The status and what it means, and the inputs that it is about."""
     head = flowed(f"{result.status.upper()}: {verdict}", width=width, hang=2)

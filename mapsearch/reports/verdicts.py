@@ -1,6 +1,6 @@
 """The table view of a check: one mapping, every relation with its margin.
 
-Contents: check_lines.
+Contents: check_lines, estimate_lines, relation_lines.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def check_lines(report: CheckReport, *, width: int, verbose: bool = False, foote
         inputs = f"{about.model} · {about.run} · {about.topology} · profile {about.profile}"
         lines += flowed(inputs, width=width, style="dim")
     if report.mapping:
-        lines += [Text(""), *_estimate(report.mapping, width)]
+        lines += [Text(""), *estimate_lines(report.mapping, width)]
     lines += section("What is broken", [line for margin in broken for line in _sentence(margin, width)], width=width)
     if report.margins:
-        lines += [Text(""), *_relations(report.margins, width)]
+        lines += [Text(""), *relation_lines(report.margins, width)]
     if verbose and report.mapping:
         lines += anatomy(report.mapping, width)
     if footer and report.notes:
@@ -45,7 +45,8 @@ def _count_broken(report: CheckReport) -> str:
     return f"{number} of {len(report.margins)} relations {'does' if number == 1 else 'do'} not hold"
 
 
-def _estimate(mapping: RankedMapping, width: int) -> list[Text]:
+def estimate_lines(mapping: RankedMapping, width: int) -> list[Text]:
+    """One mapping in a few lines: sizes, choices, placement, figures."""
     figures = (
         f"step {human.seconds(mapping.step_time_s, 4)}, {human.count(mapping.tokens_per_s)} tokens/s, "
         f"MFU {human.percent(mapping.mfu)}, worst HBM {memory_text(mapping)} (stage {mapping.worst_stage}), "
@@ -64,7 +65,9 @@ def _sentence(margin: Margin, width: int) -> list[Text]:
     return flowed(f"{margin.relation}: {margin.reason or 'does not hold'}", width=width, indent=2, style="red")
 
 
-def _relations(margins: Sequence[Margin], width: int) -> list[Text]:
+def relation_lines(margins: Sequence[Margin], width: int) -> list[Text]:
+    """A table of relations with their margins; broken ones in red."""
+
     def numbers(values: Sequence[float]) -> list[str]:
         pairs = zip(values, (margin.unit for margin in margins), strict=True)
         return [human.measured(v, unit) if human.scaled_unit(unit) else human.plain_number(v) for v, unit in pairs]

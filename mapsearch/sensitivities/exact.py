@@ -1,6 +1,6 @@
 """Limits: the optimum is a step function of HBM or of the exposed share, and its steps are the points of a front.
 
-Contents: OBJECTIVE, step_objectives, Step, steps_of, certified.
+Contents: OBJECTIVE, step_objectives, Step, steps_of, least_float, certified.
 
 Either input enters nothing but one relation, demand <= limit, so a mapping has the same step time at every value that
 it fits in. The fastest mapping at a value is the fastest one that fits there, and those are the points of the front of
@@ -81,14 +81,14 @@ def _need(name: str, point: FrontPoint, at: At) -> float:
     view = pair_view(point_of(mapping_of(point.candidate), base))
     if name == "exposed_limit":
         time_s, exposed_s = view.step_time_s, view.step_time_s - view.step_time_with(frozenset())
-        return _least(exposed_s / time_s, lambda share: exposed_s <= time_s * share)
+        return least_float(exposed_s / time_s, lambda share: exposed_s <= time_s * share)
     # Tables and single views add up in another order: the larger sum fits by either.
     peak = max(point.peak_bytes, *map(float, view.memory))
     guess = peak / (1.0 - base.run.reserve) + base.profile.runtime_bytes
-    return _least(guess, lambda hbm: usable_hbm_bytes(with_hbm(base, hbm)) >= peak)
+    return least_float(guess, lambda hbm: usable_hbm_bytes(with_hbm(base, hbm)) >= peak)
 
 
-def _least(guess: float, fits: Callable[[float], bool]) -> float:
+def least_float(guess: float, fits: Callable[[float], bool]) -> float:
     """The least float that fits, a few units in the last place around a guess."""
     value = guess
     while not fits(value):

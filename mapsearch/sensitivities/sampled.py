@@ -15,15 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mapsearch.answer import Proof
-from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.costs.views import Facts
-from mapsearch.errors import InputError
 from mapsearch.interrupts import requested
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.progress import Progress
 from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.proof import MOST_PAIRS, SAME, prove, whole_space
-from mapsearch.solver.ranking import mapping_of, margins
+from mapsearch.solver.ranking import mapping_of, time_of
 from mapsearch.solver.search import Search, search
 
 HALVINGS = 60
@@ -77,7 +75,13 @@ class Sampler:
         problem = problem_of(self.facts_at(value))
         best = min((sample.step_time_s for sample in self.samples.values() if sample.mapping), default=None)
         self.tell(Progress(f"value {len(self.samples) + 1}", incumbent_s=best))
-        found = search(problem, 1, deadline=self.deadline)
+        # What is best at other values takes so long here: nothing slower has to be looked at.
+        mappings = [sample.mapping for sample in self.samples.values() if sample.mapping is not None]
+        known_s = min((time_of(mapping, problem) for mapping in mappings), default=math.inf)
+        found = search(problem, 1, deadline=self.deadline, known_s=known_s)
+        if found.complete and not found.top and known_s < math.inf:
+            # A mapping that fits to the last digit alone, and not in the tables' sums.
+            found = search(problem, 1, deadline=self.deadline)
         self.interrupted = self.interrupted or found.interrupted
         mapping = mapping_of(found.top[0]) if found.top else None
         self.samples[value] = Sample(value, problem, found, mapping, self._proof(problem, found))
@@ -95,15 +99,7 @@ class Sampler:
         """Step time of a known mapping at a value; infinite when it does not fit there."""
         sample = self.samples.get(value)
         problem = sample.problem if sample else problem_of(self.facts_at(value))
-        if mapping is None:
-            return math.inf
-        try:
-            point = point_of(mapping, problem.facts)
-        except InputError:
-            return math.inf
-        if layout_trouble(point) or any(margin.margin < 0.0 for margin in margins(point, problem.relations)):
-            return math.inf
-        return float(point.step_time_s())
+        return math.inf if mapping is None else time_of(mapping, problem)
 
     def best_at(self, mapping: Mapping | None, sample: Sample) -> bool:
         """Whether a mapping is as fast as the best one at a solved value; nothing is, where nothing fits."""

@@ -1,7 +1,7 @@
 """One cell as a small joint problem: two option lists, and a composition that couples them.
 
 Contents: GridList, CellProblem, cell_problem, pair_view, expressions, evaluate, Block, block_of,
-option_bounds, widened, evaluate_block.
+option_bounds, option_bytes, widened, evaluate_block.
 
 This is what every backend solves: the exhaustive one by evaluating all pairs, CP-SAT and MILP by encoding the same
 composition over 0/1 literals of the options.
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mapsearch.arrays import PLAIN
 from mapsearch.constraints.views import PairView
-from mapsearch.costs.step import ALL_CLASSES, StageSum, Timing, step_time_s
-from mapsearch.quantity import Floats, Num, maximum
+from mapsearch.costs.step import ALL_CLASSES, FIELDS, StageSum, Timing, step_time_s
+from mapsearch.quantity import Floats, Num, added, maximum
 from mapsearch.solver import expression
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.tables import GridTable, Tables, at
@@ -54,37 +54,68 @@ class CellProblem:
     timing: Timing
 
 
-def _picked(value: Num, index: tuple[Any, ...], positions: NDArray[np.intp]) -> Floats:
-    """A table's values for one cell, or several (arrays as index), at some options; one where all share it."""
-    values = rows_at(value, index) if isinstance(index[0], np.ndarray) else np.atleast_1d(at(value, index))
-    return values[..., positions] if values.shape[-1] > 1 else values
+class _Rows:
+    """Reads tables at several cells; where the rows of a table's values lie is worked out once for each shape."""
+
+    def __init__(self, index: tuple[NDArray[np.int64], ...]) -> None:
+        self.index = index
+        self.rows: dict[tuple[int, ...], NDArray[np.int64]] = {}
+        self.places: dict[tuple[tuple[int, ...], int], NDArray[np.int64]] = {}
+
+    def __call__(self, value: Num, positions: NDArray[np.intp] | None = None) -> Num:
+        """Values of the cells, shape (cells, options), or (1, options) for what all cells share; numbers stay numbers.
+
+        With positions only those options, unless one value stands for all.
+        """
+        if type(value) in PLAIN:
+            return float(value)
+        array = np.asarray(value)
+        if array.ndim == 0:
+            return array.item()
+        if positions is None or array.shape[-1] == 1:
+            return array.reshape(-1, array.shape[-1])[self._rows(array.shape[:-1])]
+        # Arrays of tables lie in a row; where one does not, `reshape` copies it, and nothing else changes.
+        return array.reshape(-1).take(self._places(array.shape, positions))
+
+    def _rows(self, shape: tuple[int, ...]) -> NDArray[np.int64]:
+        """Row of each cell in the table with its last dimension kept; one row where no dimension tells cells apart."""
+        if shape not in self.rows:
+            rows = np.zeros(1, dtype=np.int64)
+            for place, size in zip(self.index, shape, strict=True):
+                rows = rows * size + place if size > 1 else rows
+            self.rows[shape] = rows
+        return self.rows[shape]
+
+    def _places(self, shape: tuple[int, ...], positions: NDArray[np.intp]) -> NDArray[np.int64]:
+        place = shape, id(positions)
+        if place not in self.places:
+            self.places[place] = self._rows(shape[:-1])[:, None] * shape[-1] + positions
+        return self.places[place]
 
 
 def _filled(value: Num, index: Index, positions: NDArray[np.intp]) -> Floats:
-    """As `_picked` for one cell, one value per option also where all share it."""
-    return np.broadcast_to(_picked(value, index, positions), (len(positions),)).astype(float)
+    """A table's values for one cell at some options, one per option also where all share it."""
+    values = at(value, index) if np.ndim(value) else value
+    if np.size(values) > 1:
+        return np.asarray(values)[positions].astype(float, copy=False)
+    return np.full(len(positions), values, dtype=float)
 
 
 def _stage(stage: StageSum, pick: Callable[[Num], Num]) -> StageSum:
-    return StageSum(*(pick(getattr(stage, name)) for name in StageSum.__dataclass_fields__))
+    return StageSum(*(pick(getattr(stage, name)) for name in FIELDS))
 
 
-def _grid_list(
-    table: GridTable,
-    index: tuple[Any, ...],
-    positions: NDArray[np.intp],
-    pick: Callable[..., Floats] = _picked,
-) -> GridList:
+def _grid_list(table: GridTable, positions: NDArray[np.intp], pick: Callable[[Num, NDArray[np.intp]], Num]) -> GridList:
     entries = table.memory.entry[positions]
     return GridList(
         positions=positions,
         sums={
-            classes: [_stage(s, lambda value: pick(value, index, positions)) for s in stages]
+            classes: [_stage(s, lambda value: pick(value, positions)) for s in stages]
             for classes, stages in table.sums.items()
         },
-        memory=[pick(value, index, entries) for value in table.memory.hbm],
-        host=[pick(value, index, entries) for value in table.memory.host],
-        nvme=[pick(value, index, entries) for value in table.memory.nvme],
+        memory=[pick(value, entries) for value in table.memory.hbm],
+        host=[pick(value, entries) for value in table.memory.host],
+        nvme=[pick(value, entries) for value in table.memory.nvme],
     )
 
 
@@ -113,8 +144,8 @@ def cell_problem(tables: Tables, index: Index) -> CellProblem:
     return CellProblem(
         tables=tables,
         index=index,
-        attention=_grid_list(table_a, index_a, attention, _filled),
-        expert=_grid_list(table_e, index_e, expert, _filled),
+        attention=_grid_list(table_a, attention, lambda value, own: _filled(value, index_a, own)),
+        expert=_grid_list(table_e, expert, lambda value, own: _filled(value, index_e, own)),
         own={
             classes: [_stage(s, lambda value: scalar(value, index)) for s in stages]
             for classes, stages in tables.own.items()
@@ -134,10 +165,11 @@ def _joined(cell: CellProblem, left: Callable[[Num], Num], right: Callable[[Num]
 
     def timed(classes: frozenset[str]) -> Num:
         sides = zip(cell.attention.sums[classes], cell.expert.sums[classes], cell.own[classes], strict=True)
-        return step_time_s([_stage(a, left) + _stage(e, right) + c for a, e, c in sides], cell.timing)
+        # The cell's sums meet those of the smaller list, before there are pairs.
+        return step_time_s([_stage(a, left) + (_stage(e, right) + c) for a, e, c in sides], cell.timing)
 
     def summed(values: list[Floats], others: list[Floats]) -> list[Num]:
-        return [left(a) + right(e) for a, e in zip(values, others, strict=True)]
+        return [added(left(a), right(e)) for a, e in zip(values, others, strict=True)]
 
     a, e = cell.attention, cell.expert
     host, nvme = summed(a.host, e.host), summed(a.nvme, e.nvme)
@@ -155,10 +187,10 @@ def pair_view(cell: CellProblem) -> PairView:
     """All pairs at once: arrays of shape (attention options, expert options), or (cells, ..., ...) for a block."""
 
     def left(values: Num) -> Num:
-        return values[..., :, None] if np.ndim(values) else values
+        return values if type(values) in PLAIN else values[..., :, None]
 
     def right(values: Num) -> Num:
-        return values[..., None, :] if np.ndim(values) else values
+        return values if type(values) in PLAIN else values[..., None, :]
 
     return _joined(cell, left, right)
 
@@ -219,32 +251,25 @@ def block_of(tables: Tables, cells: list[Index], own: NDArray[np.intp], every: N
     products = np.minimum(np.searchsorted(tables.products, fed), len(tables.products) - 1)
     index_e = (products, nowhere, *index[2:])
 
-    def each(value: Num) -> Num:
-        return rows_at(value, index)[..., :1]
-
+    cells_at, rows_a, rows_e = _Rows(index), _Rows(index_a), _Rows(index_e)
     constants = tables.timing
-    weights = [each(weight) for weight in constants.ramp_weights]
+    weights = [cells_at(weight) for weight in constants.ramp_weights]
     joined = CellProblem(
         tables=tables,
         index=cells[0],
-        attention=_grid_list(tables.attention, index_a, own),
-        expert=_grid_list(tables.expert, index_e, every),
-        own={classes: [_stage(s, each) for s in stages] for classes, stages in tables.own.items()},
+        attention=_grid_list(tables.attention, own, rows_a),
+        expert=_grid_list(tables.expert, every, rows_e),
+        own={classes: [_stage(s, cells_at) for s in stages] for classes, stages in tables.own.items()},
         timing=replace(
             constants,
-            steady_rounds=each(constants.steady_rounds),
-            ramp_scale=each(constants.ramp_scale),
+            steady_rounds=cells_at(constants.steady_rounds),
+            ramp_scale=cells_at(constants.ramp_scale),
             ramp_weights=(weights[0], weights[1], weights[2]),
-            counts=[each(count) for count in constants.counts],
+            counts=[cells_at(count) for count in constants.counts],
         ),
     )
-    return Block(
-        tables,
-        cells,
-        joined,
-        _picked(tables.attention.allowed, index_a, own).astype(bool),
-        _picked(tables.expert.allowed, index_e, every).astype(bool),
-    )
+    allowed_a, allowed_e = rows_a(tables.attention.allowed, own), rows_e(tables.expert.allowed, every)
+    return Block(tables, cells, joined, np.asarray(allowed_a, dtype=bool), np.asarray(allowed_e, dtype=bool))
 
 
 def option_bounds(block: Block, best_attention: list[StageSum], best_expert: list[StageSum]) -> tuple[Floats, Floats]:
@@ -256,16 +281,32 @@ def option_bounds(block: Block, best_attention: list[StageSum], best_expert: lis
     index = (np.zeros_like(index[0]), *index[1:])
     joined, own = block.problem, block.problem.own[ALL_CLASSES]
 
-    def here(stage: StageSum) -> StageSum:
-        return _stage(stage, lambda value: rows_at(value, index))
+    rows = _Rows(index)
 
-    with_a = [a + here(e) + c for a, e, c in zip(joined.attention.sums[ALL_CLASSES], best_expert, own, strict=True)]
-    with_e = [here(a) + e + c for a, e, c in zip(best_attention, joined.expert.sums[ALL_CLASSES], own, strict=True)]
+    def here(stage: StageSum) -> StageSum:
+        return _stage(stage, rows)
+
+    with_a = [a + (here(e) + c) for a, e, c in zip(joined.attention.sums[ALL_CLASSES], best_expert, own, strict=True)]
+    with_e = [e + (here(a) + c) for a, e, c in zip(best_attention, joined.expert.sums[ALL_CLASSES], own, strict=True)]
     with np.errstate(invalid="ignore"):
         bounds = [np.asarray(step_time_s(stages, joined.timing)) for stages in (with_a, with_e)]
     shapes = [(len(block.cells), len(joined.attention)), (len(block.cells), len(joined.expert))]
     first, second = (np.broadcast_to(np.nan_to_num(b, nan=-np.inf), s) for b, s in zip(bounds, shapes, strict=True))
     return np.where(block.allowed_attention, first, np.inf), np.where(block.allowed_expert, second, np.inf)
+
+
+def option_bytes(block: Block) -> tuple[Floats, Floats]:
+    """Bytes that the worst stage needs at least with each option of both grids, beside the smallest of the other grid.
+
+    Shapes: (cells, attention options) and (cells, expert options).
+    """
+    a, e = block.problem.attention, block.problem.expert
+    floors = []
+    for mine, other in ((a, e), (e, a)):
+        kinds = (m + o.min(axis=-1, keepdims=True) for m, o in zip(mine.memory, other.memory, strict=True))
+        shape = (len(block.cells), len(mine))
+        floors.append(np.maximum.reduce([np.broadcast_to(each, shape) for each in kinds]))
+    return floors[0], floors[1]
 
 
 def widened(block: Block) -> CellProblem:
@@ -298,12 +339,4 @@ def evaluate_block(problem: Problem, block: Block) -> Evaluation:
 
 
 def _wide(value: Num) -> Num:
-    return value[..., None] if np.ndim(value) else value
-
-
-def rows_at(value: Num, index: tuple[NDArray[np.int64], ...]) -> Floats:
-    """A table's values for several cells, shape (cells, options), or (1, 1) for what all share."""
-    array = np.asarray(value)
-    if array.ndim == 0:
-        return np.full((1, 1), array)
-    return np.asarray(array[tuple(i if size > 1 else 0 * i for i, size in zip(index, array.shape, strict=False))])
+    return value if type(value) in PLAIN else value[..., None]

@@ -1,6 +1,6 @@
 """Dominance among placements: of options with the same sizes, those that no other one beats everywhere.
 
-Contents: undominated.
+Contents: undominated, front_of.
 
 Why it is exact. Two options with equal sizes and equal kind of exchange differ only in rows, and rows enter only the
 communication times (and placement relations, which are applied before). Step time and the exposed share of it grow with
@@ -34,15 +34,35 @@ def undominated(problem: Problem, group: Group, options: Options, which: str, pr
     _, sizes = distinct_rows([*options.sizes, options.choice])
     order = np.argsort(sizes, kind="stable")
     starts = np.flatnonzero(np.diff(sizes[order], prepend=-1))
-    keep = [members[_front(columns[members])] for members in np.split(order, starts[1:])]
+    keep = [members[front_of(columns[members])] for members in np.split(order, starts[1:])]
     return np.sort(np.concatenate(keep))
 
 
-def _front(rows: Floats) -> NDArray[np.intp]:
+def front_of(rows: Floats) -> NDArray[np.intp]:
     """Rows of (options, columns) that no other row beats in all columns; of equal rows the first stays."""
-    rows = rows[:, np.ptp(rows, axis=0) > 0] if len(rows) > 1 else rows[:, :0]
+    rows = np.ascontiguousarray(rows[:, np.ptp(rows, axis=0) > 0]) if len(rows) > 1 else rows[:, :0]
     if not rows.shape[1]:
         return np.arange(1)
+    likely = _likely(rows)
+    return likely[_unbeaten(rows[likely])]
+
+
+def _likely(rows: Floats) -> NDArray[np.intp]:
+    """The front, in order, and few other rows: what the least sum left beats goes, again and again.
+
+    Only a row whose sum rounds to that of one which beats it can be in here by mistake.
+    """
+    left = np.argsort(rows.sum(axis=1), kind="stable")
+    values, found = rows[left], []
+    while len(left):
+        found.append(left[0])
+        below = (values < values[0]).any(axis=1)
+        left, values = left[below], values[below]
+    return np.sort(found)
+
+
+def _unbeaten(rows: Floats) -> NDArray[np.bool_]:
+    """Which rows no other row beats, each compared with each."""
     before = np.tri(len(rows), k=-1, dtype=bool).T
     beaten = np.zeros(len(rows), dtype=bool)
     for start in range(0, len(rows), CHUNK):
@@ -52,12 +72,14 @@ def _front(rows: Floats) -> NDArray[np.intp]:
         no_better = (part[None] <= rows[:, None]).all(axis=2)
         here = before[:, start : start + CHUNK]
         beaten[start : start + CHUNK] = (no_worse & (~no_better | here)).any(axis=0)
-    return np.flatnonzero(~beaten)
+    return ~beaten
 
 
 def _columns(problem: Problem, group: Group, options: Options, which: str, products: Ints) -> Floats:
     """All communication times that rows decide, over the values they depend on: shape (options, columns)."""
-    chosen = {"pipeline": group.pipelines[:1], "recompute": (0,), "offload": problem.candidates["offload"][:1]}
+    # What overlaps decides whether forward and backward are waited for apart or together.
+    pipelines = tuple({pipeline[2]: pipeline for pipeline in reversed(group.pipelines)}.values())
+    chosen = {"pipeline": pipelines, "recompute": (0,), "offload": problem.candidates["offload"][:1]}
     side: Side
     if which == "attention":
         cell = cell_view(problem, group, along(options.sizes[2], -1), **chosen)

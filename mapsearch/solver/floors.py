@@ -1,9 +1,9 @@
 """Floors of step time from sizes alone: what can be left out of a group before its communication is costed.
 
-Contents: within_reach.
+Contents: Reach, within_reach.
 
-A floor takes compute, launching, offloading, the optimizer and pipeline hops, and no other communication. Those depend
-on sizes and not on rows, of which there are far fewer. Step time grows with every time, so nothing is below its floor.
+A floor takes compute, launching, offloading and the optimizer, and no communication. Those depend on sizes and not on
+rows, of which there are far fewer. Step time grows with every time, so nothing is below its floor.
 """
 
 from __future__ import annotations
@@ -19,35 +19,38 @@ from mapsearch.costs.step import Side, StageSum, Timing, step_time_s, sums, timi
 from mapsearch.costs.views import CellView
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.groups import along, attention_view, cell_view, expert_cell, expert_view
-from mapsearch.solver.options import Options, distinct_rows
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.sized import GridMemory, Sized
+from mapsearch.solver.sized import Sized
 
-Positions = NDArray[np.intp]
 ROUNDING = 1e-9
 """Relative error of float sums that a floor has to allow for."""
 
 
-def within_reach(problem: Problem, sized: Sized, limit_bytes: float, cutoff_s: float) -> Sized | None:
-    """The group with the options, and DP sizes, that some pair within memory and cutoff may hold; None without any."""
+@dataclass(frozen=True)
+class Reach:
+    """What of a group some pair within memory and cutoff may hold."""
+
+    attention: NDArray[np.bool_]
+    """Attention options by micro-batch: shape (micro-batch, option)."""
+    products: NDArray[np.int64]
+    """Values of DP x microbatch that those have."""
+    expert: NDArray[np.bool_]
+    """Expert options by value of DP x microbatch: shape (product, option)."""
+
+
+def within_reach(problem: Problem, sized: Sized, limit_bytes: float, cutoff_s: float) -> Reach:
+    """What of a group, each of whose options has sizes or a choice of its own, is within memory and cutoff."""
     group = _Group.of(problem, sized, limit_bytes)
     alive = group.attention_floor_s() * (1.0 - ROUNDING) <= cutoff_s
-    keep_a = np.asarray(alive.any(axis=tuple(range(alive.ndim - 1))))
-    if not keep_a.any():
-        return None
     products, floor = group.expert_floor_s(alive)
-    keep_e = np.asarray((floor * (1.0 - ROUNDING) <= cutoff_s).any(axis=tuple(range(floor.ndim - 1))))
-    if not keep_e.any():
-        return None
-    attention, expert = np.flatnonzero(keep_a[group.entry_a]), np.flatnonzero(keep_e[group.entry_e])
-    batches = np.asarray(problem.candidates["micro_batch"], dtype=np.int64)
-    return sized.take(attention, expert).fed(np.unique(sized.attention.sizes[2][attention]), batches, products)
+    expert = np.asarray((floor * (1.0 - ROUNDING) <= cutoff_s).any(axis=tuple(range(1, floor.ndim - 1))))
+    return Reach(np.asarray(alive.any(axis=(0, 2, 3, 4, 5))), products, expert)
 
 
 def _bare(side: Side, cell: CellView, constants: Timing) -> list[StageSum]:
     """A side's sums without what only matters beside communication."""
     kept = ("steady", "ramp_forward", "optimizer", "launch", "launch_ramp_forward")
-    found = (weighed(stage, constants) for stage in sums(side, cell))
+    found = (weighed(stage, constants) for stage in sums(side, cell, frozenset()))
     return [StageSum(**{name: getattr(stage, name) for name in kept}) for stage in found]
 
 
@@ -61,11 +64,8 @@ def _alone(cell: CellView) -> Timing:
 
 @dataclass(frozen=True)
 class _Group:
-    """A group with one option per distinct size and choice."""
+    """A group with one option per distinct size and choice, as the floors see it."""
 
-    entry_a: Positions
-    """Distinct option of each option of the group."""
-    entry_e: Positions
     attention: list[StageSum]
     expert: list[StageSum]
     own: list[StageSum]
@@ -87,8 +87,7 @@ class _Group:
     def of(problem: Problem, sized: Sized, limit_bytes: float) -> _Group:
         """The floors' ingredients of a group."""
         cell = cell_view(problem, sized.group, along(sized.dp, 0))
-        entry_a, attention, memory_a = _distinct(sized.attention, sized.memory_attention)
-        entry_e, expert, memory_e = _distinct(sized.expert, sized.memory_expert)
+        attention, expert = sized.attention, sized.expert
         dp = attention.sizes[2]
         a_cell = cell_view(problem, sized.group, along(dp, -1))
         e_cell = expert_cell(problem, sized.group, sized.products)
@@ -102,13 +101,11 @@ class _Group:
 
         batches = np.asarray(problem.candidates["micro_batch"], dtype=np.int64)
         return _Group(
-            entry_a,
-            entry_e,
             _bare(attention_alone(attention_view(a_cell, attention)), a_cell, constants),
             _bare(expert_alone(expert_view(e_cell, expert)), e_cell, constants),
             [_each(stage, by_option) for stage in _bare(cell_side(cell), cell, constants)],
-            memory_a,
-            memory_e,
+            [np.asarray(v)[..., sized.memory_attention.entry] for v in sized.memory_attention.hbm],
+            [np.asarray(v)[..., sized.memory_expert.entry] for v in sized.memory_expert.hbm],
             by_option(sized.allowed) if len(sized.dp) > 1 else sized.allowed,
             replace(constants, steady_rounds=by_option(constants.steady_rounds)),
             _alone(e_cell),
@@ -145,6 +142,8 @@ class _Group:
         """Products in use, and the least step time with each expert option beside the attention options alive;
         shape (product in use, 1, variants..., option)."""
         used = np.unique(self.product[alive.any(axis=(0, 2, 3, 4, 5))])
+        if not len(used):
+            return used, np.zeros((0, 1, 1, 1, 1, 1, self.memory_e[0].shape[-1]))
         flat = self.product.reshape(-1)
         order = np.flatnonzero(np.isin(flat, used))
         order = order[np.argsort(flat[order], kind="stable")]
@@ -177,9 +176,3 @@ def _composed(stages: list[StageSum], constants: Timing, possible: NDArray[np.bo
     with np.errstate(invalid="ignore"):
         floor = np.asarray(step_time_s(stages, constants))
     return np.where(possible & ~np.isnan(floor), floor, np.inf)
-
-
-def _distinct(options: Options, memory: GridMemory) -> tuple[Positions, Options, list[Floats]]:
-    """The option of each distinct size and choice: entry of each option, those options, and their bytes."""
-    first, entry = distinct_rows([*options.sizes, options.choice])
-    return entry, options.take(first), [np.asarray(v)[..., memory.entry[first]] for v in memory.hbm]

@@ -21,7 +21,7 @@ from mapsearch.interrupts import interruptible, requested
 from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
 from mapsearch.solver.bounds import compute_floor_s, has_options, memory_floor, memory_limit, slice_bounds
-from mapsearch.solver.cells import Block, Index, block_of, evaluate_block, option_bounds
+from mapsearch.solver.cells import Block, Index, block_of, evaluate_block, option_bounds, option_bytes
 from mapsearch.solver.objectives import Objectives
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.search import Candidate, Ordered, count_space, key_of, rows_of
@@ -288,16 +288,10 @@ class _Machine:
         self, tables: Tables, queued: Queued, block: Block, own: NDArray[np.intp], every: NDArray[np.intp]
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Options that no point excludes in every cell, each with the best that the other grid could add."""
-        sharp, lists = queued.ordered.sharp, (block.problem.attention.memory, block.problem.expert.memory)
+        sharp = queued.ordered.sharp
         bounds = option_bounds(block, sharp.best_attention, sharp.best_expert)
         kept = []
-        for mine, others, bound, positions in ((0, 1, bounds[0], own), (1, 0, bounds[1], every)):
-            floor = np.maximum.reduce(
-                [
-                    np.broadcast_to(m + o.min(axis=-1, keepdims=True), bound.shape)
-                    for m, o in zip(lists[mine], lists[others], strict=True)
-                ]
-            )
+        for bound, floor, positions in zip(bounds, option_bytes(block), (own, every), strict=True):
             useful = np.isfinite(bound) & (floor <= self.memory_bytes) & ~self.hidden(tables, bound, floor)
             kept.append(positions[useful.any(axis=0)])
         return kept[0], kept[1]

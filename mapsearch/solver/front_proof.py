@@ -17,12 +17,13 @@ from mapsearch.quantity import Floats
 from mapsearch.solver.backends import choose
 from mapsearch.solver.backends.base import Refutation, Tally, remaining_s
 from mapsearch.solver.bounds import memory_limit, slice_bounds
-from mapsearch.solver.cells import CellProblem, cell_problem, evaluate
-from mapsearch.solver.front import FrontPoint, FrontSearch, space_of
+from mapsearch.solver.cells import CellProblem, Index, block_of, cell_problem, evaluate, option_bounds, option_bytes
+from mapsearch.solver.front import BLOCK, FrontPoint, FrontSearch, Queued, space_of
 from mapsearch.solver.objectives import Objectives
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.proof import MOST_PAIRS, SAME, whole_space
-from mapsearch.solver.vectors import minimal
+from mapsearch.solver.tables import Tables
+from mapsearch.solver.vectors import Mask, minimal
 
 Report = Callable[[Progress], None]
 TOLD_APART = 1e-6
@@ -129,11 +130,12 @@ def certify(
     if not found.complete:
         return told("not proven", "the search was cut short")
     asked, tally, todo = space_of(problem, objectives), Tally(), _every_gap(problem, objectives, found)
+    inside = _Inside(found, todo, lambda done, total: tell(Progress("bounds of the gaps", done, total)), deadline)
     for number, gap in enumerate(todo):
         if remaining_s(deadline) <= 0.0:
             return told("not proven", f"time ran out after {number} of {len(todo)} gaps")
         tell(Progress(f"proof ({solver.name})", number, len(todo)))
-        cells = [cell_problem(found.groups[group], index) for group, index in _inside(found, gap)]
+        cells = list(inside.cells(number))
         if not cells:
             continue
         result = solver.refute(_limited(asked, gap.limit_bytes), cells, gap.cutoff_s, set(), deadline)
@@ -155,19 +157,56 @@ def _every_gap(problem: Problem, objectives: Objectives, found: FrontSearch) -> 
     return [gap for devices in counts for gap in gaps(found.points, objectives, devices, limit)]
 
 
-def _inside(found: FrontSearch, gap: Gap) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Cells on so many devices whose bounds, with so much memory, reach into the gap."""
-    for (group, position), queued in found.queued.items():
-        tables = found.groups[group]
-        here = (queued.time_s <= gap.cutoff_s) & (queued.memory <= gap.limit_bytes)
-        if tables.cell.devices != gap.devices or not here.any():
-            continue
-        # With less memory fewer options fit, and the cells' bounds rise.
-        bounds = slice_bounds(tables, position, gap.limit_bytes).bounds
-        for place in np.flatnonzero(here):
-            index = queued.ordered.cells[place]
-            if bounds[index[1:]] <= min(gap.cutoff_s, MOST_S):
-                yield group, index
+class _Inside:
+    """Which cells reach into which gap, by bounds of their options for all gaps at once."""
+
+    def __init__(
+        self, found: FrontSearch, todo: list[Gap], tell: Callable[[int, int], None], deadline: float | None
+    ) -> None:
+        self.found, self.todo = found, todo
+        self.reaching: list[dict[tuple[int, int], list[Index]]] = [{} for _ in todo]
+        """By gap: cells of each group and DP position."""
+        self.made: dict[tuple[int, Index], CellProblem] = {}
+        for number, ((group, position), queued) in enumerate(found.queued.items()):
+            if remaining_s(deadline) <= 0.0:
+                return  # and so is the loop over the gaps
+            tell(number, len(found.queued))
+            devices = found.groups[group].cell.devices
+            mine = np.array([place for place, gap in enumerate(todo) if gap.devices == devices], dtype=np.intp)
+            alive = self._alive(found.groups[group], position, queued, [todo[place] for place in mine])
+            for column in np.flatnonzero(alive.any(axis=0)):
+                cells = [queued.ordered.cells[place] for place in np.flatnonzero(alive[:, column])]
+                self.reaching[mine[column]][group, position] = cells
+
+    def _alive(self, tables: Tables, position: int, queued: Queued, gaps: list[Gap]) -> Mask:
+        """Which cells of one DP size reach into which of some gaps on as many devices; shape (cells, gaps)."""
+        limits = np.array([gap.limit_bytes for gap in gaps])
+        cutoffs = np.minimum([gap.cutoff_s for gap in gaps], MOST_S)
+        alive = (queued.time_s[:, None] <= cutoffs) & (queued.memory[:, None] <= limits)
+        own = np.flatnonzero(tables.attention.options.sizes[2] == tables.dp[position])
+        every, sharp = np.arange(len(tables.expert.options)), queued.ordered.sharp
+        left = np.flatnonzero(alive.any(axis=1))
+        for start in range(0, len(left), BLOCK):
+            here = left[start : start + BLOCK]
+            block = block_of(tables, [queued.ordered.cells[place] for place in here], own, every)
+            bounds = option_bounds(block, sharp.best_attention, sharp.best_expert)
+            for times, floors in zip(bounds, option_bytes(block), strict=True):
+                for column in np.flatnonzero(alive[here].any(axis=0)):
+                    inside = (times <= cutoffs[column]) & (floors <= limits[column])
+                    alive[here, column] &= inside.any(axis=1)
+        return alive
+
+    def cells(self, number: int) -> Iterator[CellProblem]:
+        """The cells that reach into a gap also with the bounds that so much memory leaves."""
+        gap = self.todo[number]
+        for (group, position), cells in self.reaching[number].items():
+            # With less memory fewer options fit, and the cells' bounds rise.
+            bounds = slice_bounds(self.found.groups[group], position, gap.limit_bytes).bounds
+            for index in cells:
+                if bounds[index[1:]] <= min(gap.cutoff_s, MOST_S):
+                    if (group, index) not in self.made:
+                        self.made[group, index] = cell_problem(self.found.groups[group], index)
+                    yield self.made[group, index]
 
 
 def _limited(problem: Problem, limit_bytes: float) -> Problem:

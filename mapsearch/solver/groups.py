@@ -18,8 +18,8 @@ from mapsearch.axes import Schedule
 from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
 from mapsearch.costs.views import AttentionView, CellView, ExpertView
 from mapsearch.quantity import Num
-from mapsearch.solver.options import Options, attention_options, expert_options
-from mapsearch.solver.problem import Problem
+from mapsearch.solver.options import Options, attention_options, expert_options, nested, of_sizes
+from mapsearch.solver.problem import Pipeline, Problem
 
 Mask = NDArray[np.bool_]
 VARIANTS = 5
@@ -28,11 +28,11 @@ VARIANTS = 5
 
 @dataclass(frozen=True)
 class Group:
-    """One used fan-out, one pipeline row and the (schedule, VPP) pairs of one layout: cells that share lists."""
+    """One used fan-out, one pipeline row and the schedules, VPP and overlaps of one layout: cells that share lists."""
 
     used: tuple[int, ...]
     pp_row: tuple[int, ...]
-    pipelines: tuple[tuple[int, int], ...]
+    pipelines: tuple[Pipeline, ...]
 
     @property
     def pp(self) -> int:
@@ -54,10 +54,10 @@ def layout_class(schedule: int) -> str:
 
 def groups_at(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...]) -> list[Group]:
     """The groups of one pipeline row, one per layout of layers."""
-    by_layout: dict[str, list[tuple[int, int]]] = {}
-    for schedule, vpp in problem.pipelines(int(np.prod(pp_row))):
-        by_layout.setdefault(layout_class(schedule), []).append((schedule, vpp))
-    return [Group(used, pp_row, tuple(pairs)) for pairs in by_layout.values()]
+    by_layout: dict[str, list[Pipeline]] = {}
+    for pipeline in problem.pipelines(int(np.prod(pp_row))):
+        by_layout.setdefault(layout_class(pipeline[0]), []).append(pipeline)
+    return [Group(used, pp_row, tuple(found)) for found in by_layout.values()]
 
 
 def along(values: object, position: int) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ def along(values: object, position: int) -> NDArray[np.int64]:
 def cell_view(problem: Problem, group: Group, dp: NDArray[np.int64], **chosen: tuple[Any, ...]) -> CellView:
     """A cell view whose variant axes hold all candidates, or those chosen by name."""
     values = {**problem.candidates, "pipeline": group.pipelines, **chosen}
-    pipelines = np.array(values["pipeline"], dtype=np.int64).reshape(-1, 2)
+    pipelines = np.array(values["pipeline"], dtype=np.int64).reshape(-1, 3)
     return CellView(
         facts=problem.facts,
         used=group.used,
@@ -83,6 +83,7 @@ def cell_view(problem: Problem, group: Group, dp: NDArray[np.int64], **chosen: t
         recompute=along(values["recompute"], 3),
         zero=along(values["zero"], 4),
         offload=along(values["offload"], 5),
+        overlap=along(pipelines[:, 2], 2),
     )
 
 
@@ -134,11 +135,15 @@ def grids(problem: Problem, group: Group) -> tuple[Options, Options]:
     """All options of both grids in a group, before any relation."""
     attention = attention_options(group.rest, problem.candidates["cp_kind"])
     expert = expert_options(group.rest, problem.candidates["dispatcher"], problem.facts.model.moe is not None)
-    return attention, expert
+    if problem.sizes is not None:
+        return of_sizes(attention, problem.sizes[0]), of_sizes(expert, problem.sizes[1])
+    return (nested(attention), nested(expert)) if problem.first_look else (attention, expert)
 
 
 def legal_options(problem: Problem, side: str, group: Group, options: Options) -> Options:
     """Options that some variant of the group allows: most are cut here, before anything is costed."""
+    if not len(options):
+        return options
     dp = along(options.sizes[2], -1) if side == "attention" else along([1], 0)
     first = {name: problem.candidates[name][:1] for name in ("micro_batch", "recompute", "zero", "offload")}
     cell = cell_view(problem, group, dp, pipeline=group.pipelines[:1], **first)

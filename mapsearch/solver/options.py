@@ -1,7 +1,7 @@
 """The options of a search: how each axis may be cut over the levels of the fabric.
 
 Contents: divisors, used_fan_outs, partial_fan_outs, pipeline_rows, distinct_rows, Options, attention_options,
-expert_options, option_counts.
+expert_options, nested, of_sizes, option_counts.
 
 A grid's rows multiply, level by level, to what the pipeline leaves of the fan-out (F6: parallelism matrices).
 """
@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from mapsearch.costs.placement import unit_counts
 
 Ints = NDArray[np.int64]
+MOST_REMEMBERED = 4_000
+"""Ways to cut a grid up to which its list is kept for the next question: those of large grids would fill memory."""
 
 
 @lru_cache(maxsize=4096)
@@ -101,8 +103,13 @@ def _grid(rest: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
     return stacked[:, :, 0], stacked[:, :, 1], stacked[:, :, 2]
 
 
-def _options(rest: tuple[int, ...], choices: Sequence[int], moves: tuple[int, ...]) -> Options:
+def _options(rest: tuple[int, ...], choices: tuple[int, ...], moves: tuple[int, ...]) -> Options:
     """Grid options times a choice that only matters where one of the `moves` axes is larger than 1."""
+    cuts = math.prod(len(triples(size)) for size in rest)
+    return (_remembered if cuts <= MOST_REMEMBERED else _listed)(rest, choices, moves)
+
+
+def _listed(rest: tuple[int, ...], choices: tuple[int, ...], moves: tuple[int, ...]) -> Options:
     rows = _grid(rest)
     active = np.any([rows[axis].prod(axis=1) > 1 for axis in moves], axis=0)
     parts = [(np.arange(len(active)), choices[0]), *((np.flatnonzero(active), code) for code in choices[1:])]
@@ -112,19 +119,45 @@ def _options(rest: tuple[int, ...], choices: Sequence[int], moves: tuple[int, ..
     return Options((first, second, third), code)
 
 
-@lru_cache(maxsize=1024)
+_remembered = lru_cache(maxsize=256)(_listed)
+
+
 def attention_options(rest: tuple[int, ...], cp_kinds: tuple[int, ...]) -> Options:
     """All (tp, cp, dp) rows over what the pipeline leaves, with the kind of CP where CP > 1."""
     return _options(rest, cp_kinds, moves=(1,))
 
 
-@lru_cache(maxsize=1024)
 def expert_options(rest: tuple[int, ...], dispatchers: tuple[int, ...], moe: bool) -> Options:
     """All (etp, ep, edp) rows, with the dispatcher where tokens move; a dense model has one: all in EDP."""
     if not moe:
         ones = np.ones((1, len(rest)), dtype=np.int64)
         return Options((ones, ones, np.array([rest], dtype=np.int64)), np.array(dispatchers[:1], dtype=np.int64))
     return _options(rest, dispatchers, moves=(0, 1))
+
+
+def nested(options: Options) -> Options:
+    """The options whose axes fill the levels from inside: the first axis, then the other two in either order.
+
+    No axis starts on a level before those ahead of it have filled the ones inside. There are at most two such options
+    for each combination of sizes, and they are often good ones.
+    """
+    rest = math.prod(options.rows)
+    keep = np.zeros(len(options), dtype=bool)
+    for order in ((0, 1), (0, 2)):
+        inside, filled = np.ones(len(options), dtype=bool), np.ones_like(rest)
+        for row in (options.rows[axis] for axis in order):
+            filled = filled * row
+            below = np.cumsum(filled < rest, axis=1) - (filled < rest) > 0
+            inside &= ~(below & (row > 1)).any(axis=1)
+        keep |= inside
+    return options.take(np.flatnonzero(keep))
+
+
+def of_sizes(options: Options, sizes: frozenset[tuple[int, int]]) -> Options:
+    """The options whose first two axes have one of these pairs of sizes."""
+    first, second, _ = options.sizes
+    masks = [(first == one) & (second == two) for one, two in sizes]
+    return options.take(np.flatnonzero(np.any(masks, axis=0)))
 
 
 def option_counts(rest: tuple[int, ...], cp_kinds: int, dispatchers: int, moe: bool) -> tuple[int, int, int]:

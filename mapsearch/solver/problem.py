@@ -6,18 +6,20 @@ Contents: Problem, problem_of, VARIANT_AXES.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from mapsearch.axes import Schedule
+from mapsearch.axes import CHOICES, Hidden, Schedule
 from mapsearch.constraints import relations_of
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.run import Run, read_axis
 from mapsearch.relation import Relation, Side
 from mapsearch.solver.options import divisors, partial_fan_outs, used_fan_outs
 
+Pipeline = tuple[int, int, int]
+"""A schedule, its VPP and what overlaps, as codes."""
 VARIANT_AXES = ("micro_batch", "pipeline", "recompute", "zero", "offload")
-"""Dimensions of a cell's variants; `pipeline` is a schedule with its VPP."""
+"""Dimensions of a cell's variants; `pipeline` is a schedule with its VPP and with what overlaps."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,12 @@ class Problem:
     """Also mappings on a part of the cluster."""
     exposure: bool = False
     """Tables also hold what a step takes without communication."""
+    offered: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Candidate values of choices in the place of the run's."""
+    first_look: bool = False
+    """A small part of a large space: placements that fill the levels from inside, with the least micro-batch."""
+    sizes: tuple[frozenset[tuple[int, int]], frozenset[tuple[int, int]]] | None = None
+    """(TP, CP) and (ETP, EP) that a first look takes with all their placements instead."""
 
     def side(self, side: Side) -> tuple[Relation, ...]:
         """The relations of one side."""
@@ -69,21 +77,31 @@ class Problem:
     def candidates(self) -> dict[str, tuple[int, ...]]:
         """Candidate values per choice: the run's lists, with values that the user fixed or allowed added."""
         run = self.facts.run
-        names = ("micro_batch", "vpp", "schedule", "recompute", "zero", "offload", "cp_kind", "dispatcher")
-        return {name: _with_wishes(run, name) for name in names}
+        found = {name: self.offered.get(name) or _with_wishes(run, name) for name in CHOICES}
+        return {**found, "micro_batch": (min(found["micro_batch"]),)} if self.first_look else found
 
-    def pipelines(self, pp: int, *, filled: bool = True) -> tuple[tuple[int, int], ...]:
-        """(schedule, VPP) pairs that make sense on `pp` stages; one stage has nothing to schedule.
+    @cached_property
+    def overlaps(self) -> tuple[int, ...]:
+        """Candidate values of what overlaps; a dense model has no expert all-to-all, so there they are one."""
+        found, user = self.candidates["overlap"], self.facts.run.constraints
+        if self.facts.model.moe or "overlap" in user.fix or "overlap" in user.allow:
+            return found
+        alike = {code & ~Hidden.EXPERT_ALL_TO_ALL: code for code in reversed(found)}
+        return tuple(code for code in found if code in alike.values())
+
+    def pipelines(self, pp: int, *, filled: bool = True) -> tuple[Pipeline, ...]:
+        """Schedules with VPP and overlap that make sense on `pp` stages; one stage has nothing to schedule.
 
         `filled` leaves out those with more chunks than layers, for which there is no layout.
         """
         plain = [s for s in self.candidates["schedule"] if s != Schedule.INTERLEAVED]
         if pp == 1:
-            return ((int((plain or [Schedule.ONE_F_ONE_B])[0]), 1),)
+            return tuple((int((plain or [Schedule.ONE_F_ONE_B])[0]), 1, overlap) for overlap in self.overlaps)
         pairs = [(int(s), 1) for s in plain]
         if Schedule.INTERLEAVED in self.candidates["schedule"]:
             pairs += [(int(Schedule.INTERLEAVED), v) for v in self.candidates["vpp"] if v > 1]
-        return tuple(pair for pair in pairs if not filled or self._fills(pp, *pair))
+        pairs = [pair for pair in pairs if not filled or self._fills(pp, *pair)]
+        return tuple((*pair, overlap) for pair in pairs for overlap in self.overlaps)
 
     def _fills(self, pp: int, schedule: int, vpp: int) -> bool:
         """Whether every pipeline chunk gets a layer; the layout is not defined otherwise."""
@@ -93,7 +111,7 @@ class Problem:
 
 def _with_wishes(run: Run, name: str) -> tuple[int, ...]:
     wishes = [run.constraints.fix[name]] if name in run.constraints.fix else list(run.constraints.allow.get(name, []))
-    values = [*getattr(run, name), *(read_axis(name, wish) for wish in wishes)]
+    values = [*run.offered(name), *(read_axis(name, wish) for wish in wishes)]
     return tuple(dict.fromkeys(int(value) for value in values))
 
 

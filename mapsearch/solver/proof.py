@@ -7,7 +7,7 @@ LEANS_ON.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -113,9 +113,9 @@ def whole_space(
     return cells
 
 
-def open_cells(found: Search) -> list[CellProblem]:
-    """Cells whose bound is not above the cutoff, with the options that no other placement beats."""
-    return [cell_problem(tables, index) for _, tables, index in found.open_cells]
+def open_cells(found: Search) -> Iterator[CellProblem]:
+    """Cells whose bound is not above the cutoff, with the options that no other placement beats; made one by one."""
+    return (cell_problem(tables, index) for _, tables, index in found.open_cells)
 
 
 def cutoff_of(found: Search) -> float:

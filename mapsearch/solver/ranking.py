@@ -1,10 +1,11 @@
 """From what a search found to what is shown: mapping inventories, every relation's margin, the estimate.
 
-Contents: KEY, mapping_of, pair_view, margins, ranked_mapping.
+Contents: KEY, mapping_of, key_of_mapping, pair_view, margins, time_of, keeps, ranked_mapping.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,13 +13,16 @@ from mapsearch.answer import Binding, Margin, RankedMapping
 from mapsearch.axes import CHOICES, SIZES, WORDS, written
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.constraints.views import PairView
-from mapsearch.costs.estimate import Point, estimate_point, number
+from mapsearch.costs.estimate import Point, estimate_point, layout_trouble, number, point_of
 from mapsearch.costs.placement import placement_of
+from mapsearch.costs.views import Facts
+from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Relation, Side
+from mapsearch.solver.problem import Problem
 from mapsearch.solver.search import Candidate
 
-VARIANT = ("micro_batch", "schedule", "vpp", "recompute", "zero", "offload")
+VARIANT = ("micro_batch", "schedule", "vpp", "recompute", "zero", "offload", "overlap")
 KEY = (*SIZES, *VARIANT, "cp_kind", "dispatcher")
 """Axes in the order of a candidate's key."""
 
@@ -34,6 +38,14 @@ def mapping_of(candidate: Candidate) -> Mapping:
         rows[axis] = tuple(int(cut) for cut in row[candidate.expert])
     named = {axis: written(axis, code) for axis, code in values.items()}
     return Mapping.model_validate({**named, "placement": placement_of(rows, tables.cell.facts.fabric)})
+
+
+def key_of_mapping(mapping: Mapping, facts: Facts) -> tuple[int, ...]:
+    """Sizes and choices of a mapping in the order of a candidate's key; what it leaves to the run is the run's."""
+    values = {axis: getattr(mapping, axis) for axis in KEY}
+    if values["overlap"] is None:
+        values["overlap"] = facts.run.overlap.codes[0]
+    return tuple(int(values[axis]) for axis in KEY)
 
 
 def pair_view(point: Point) -> PairView:
@@ -70,6 +82,29 @@ def margins(point: Point, relations: Iterable[Relation], sides: Iterable[Side] |
     return [_margin(relation, views[relation.side]) for relation in relations if relation.side in wanted]
 
 
+def _chosen(point: Point, axis: str) -> int:
+    """The code of a choice: what overlaps may be left to the run."""
+    return int(point.cell.overlap if axis == "overlap" else getattr(point.mapping, axis))
+
+
+def time_of(mapping: Mapping, problem: Problem) -> float:
+    """Step time of a known mapping, s; infinite where it breaks a relation or has no place on the cluster."""
+    try:
+        point = point_of(mapping, problem.facts)
+    except InputError:
+        return math.inf
+    if layout_trouble(point) or not keeps(point, problem.relations):
+        return math.inf
+    return float(point.step_time_s())
+
+
+def keeps(point: Point, relations: Iterable[Relation]) -> bool:
+    """Whether one mapping keeps every relation; stops at the first that it breaks."""
+    views = {"cell": point.cell, "attention": point.attention, "expert": point.expert, "pair": pair_view(point)}
+    judged = ((relation, views[relation.side]) for relation in relations)
+    return all(number(relation.limit(view)) - number(relation.demand(view)) >= 0.0 for relation, view in judged)
+
+
 def ranked_mapping(
     rank: int,
     point: Point,
@@ -84,7 +119,7 @@ def ranked_mapping(
     return RankedMapping(
         rank=rank,
         sizes={axis: getattr(mapping, axis) for axis in numbers},
-        choices={axis: str(written(axis, getattr(mapping, axis))) for axis in CHOICES if axis in WORDS},
+        choices={axis: str(written(axis, _chosen(point, axis))) for axis in CHOICES if axis in WORDS},
         placement=placement_of(point.rows, point.facts.fabric),
         devices=told.devices,
         microbatches=told.microbatches,

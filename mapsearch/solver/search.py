@@ -1,6 +1,7 @@
 """The search: bound every cell, evaluate the promising ones exactly, best first.
 
-Contents: Candidate, SpaceCount, Found, Search, search.
+Contents: Candidate, Key, Top (from `top`), rows_of, count_space (from `space`), Search, key_of, search, Ordered,
+ordered_cells.
 
 Exact: a cell is left out only when its lower bound is not below the k-th best step time found. Distinct mappings
 differ in sizes or choices; each is listed with its best placement.
@@ -12,7 +13,7 @@ import heapq
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,12 +22,25 @@ from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
 from mapsearch.solver.bounds import Slice, compute_floor_s, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
-from mapsearch.solver.groups import groups_at
-from mapsearch.solver.options import option_counts, pipeline_rows
+from mapsearch.solver.families import Families
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.tables import Tables, tabulate
+from mapsearch.solver.space import count_space, rows_of
+from mapsearch.solver.tables import Tables, hbm_bytes, placed, tabulate
+from mapsearch.solver.top import Candidate, Key, Top
 
-Key = tuple[int, ...]
+__all__ = [
+    "Candidate",
+    "Key",
+    "Ordered",
+    "Search",
+    "Top",
+    "count_space",
+    "key_of",
+    "ordered_cells",
+    "rows_of",
+    "search",
+]
+
 Report = Callable[[Progress], None]
 LOOK_AHEAD = 1.02
 """Cells are bounded up to this share of HBM, so that what slightly more memory unlocks is known afterwards."""
@@ -36,58 +50,11 @@ REPORTED = 16
 """Steps between two reports."""
 BLOCK = 32
 """Cells evaluated at a time: enough to spread the cost of a call, few enough to stop early."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A feasible mapping as positions in its tables; `key` holds its sizes and choices."""
-
-    step_time_s: float
-    key: Key
-    tables: Tables
-    index: Index
-    attention: int
-    """Position in the group's list of attention options."""
-    expert: int
-    """Position in the group's list of expert options."""
-
-    @property
-    def order(self) -> tuple[float, Key]:
-        """Sort key: step time, then the mapping itself, so that ties are always listed alike."""
-        return self.step_time_s, self.key
-
-
-@dataclass
-class Top:
-    """The k best distinct mappings so far."""
-
-    k: int
-    by_key: dict[Key, Candidate] = field(default_factory=dict)
-    cutoff_s: float = np.inf
-
-    def wants(self, step_time_s: float, key: Key) -> bool:
-        """Whether a mapping with this time and key would enter."""
-        held = self.by_key.get(key)
-        return step_time_s <= self.cutoff_s and (held is None or step_time_s < held.step_time_s)
-
-    def offer(self, candidate: Candidate) -> None:
-        """Take in a candidate that is wanted, and drop the last one beyond k."""
-        self.by_key[candidate.key] = candidate
-        if len(self.by_key) > self.k:
-            worst = max(self.by_key.values(), key=lambda c: c.order)
-            del self.by_key[worst.key]
-        if len(self.by_key) == self.k:
-            self.cutoff_s = max(c.step_time_s for c in self.by_key.values())
-
-    @property
-    def best_s(self) -> float:
-        """Step time of the best so far, infinite before there is one."""
-        return min((c.step_time_s for c in self.by_key.values()), default=np.inf)
-
-    @property
-    def ranked(self) -> list[Candidate]:
-        """Best first."""
-        return sorted(self.by_key.values(), key=lambda c: c.order)
+SKETCHED = 200_000
+"""Options of a pipeline row from which on a small part of the space is searched first: tables are slow to make there,
+and the cutoff that is known then saves more than the first look takes."""
+SLACK = 1e-9
+"""Share by which times of the same mapping may differ, summed in another order."""
 
 
 @dataclass
@@ -113,16 +80,8 @@ class Search:
     """True when the user stopped it; what was found until then is in `top`."""
     k: int = 0
     """How many mappings were asked for."""
-
-
-def rows_of(problem: Problem) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Used fan-outs and pipeline rows of a problem, in a fixed order.
-
-    Most devices first, then pipelines that run along one level: good mappings are often there, and early ones help.
-    """
-    layers = problem.facts.model.layers
-    rows = [(used, row) for used in problem.used for row in pipeline_rows(used, layers)]
-    return sorted(rows, key=lambda r: (-math.prod(r[0]), sum(cut > 1 for cut in r[1]) > 1, math.prod(r[1])))
+    trace: list[tuple[float, float]] = field(default_factory=list)
+    """Seconds after which there was a better mapping, and its step time."""
 
 
 def key_of(tables: Tables, index: Index, attention: int, expert: int) -> Key:
@@ -138,25 +97,12 @@ def key_of(tables: Tables, index: Index, attention: int, expert: int) -> Key:
             (view.recompute, 3),
             (view.zero, 4),
             (view.offload, 5),
+            (view.overlap, 2),
         )
     )
     first = [int(row[attention].prod()) for row in a.rows]
     second = [int(row[expert].prod()) for row in e.rows]
     return (*first, tables.group.pp, *second, *variant, int(a.choice[attention]), int(e.choice[expert]))
-
-
-def count_space(problem: Problem, used: tuple[int, ...], row: tuple[int, ...]) -> tuple[int, int, int]:
-    """Joint mappings, cells and grid options of a pipeline row, before any relation but the fan-out's own."""
-    groups = groups_at(problem, used, row)
-    if not groups:
-        return 0, 0, 0
-    kinds, dispatchers = (len(problem.candidates[name]) for name in ("cp_kind", "dispatcher"))
-    moe = problem.facts.model.moe is not None
-    attention, expert, sizes = option_counts(groups[0].rest, kinds, dispatchers, moe)
-    names = ("micro_batch", "recompute", "zero", "offload")
-    variants = math.prod(len(problem.candidates[name]) for name in names)
-    variants *= sum(len(group.pipelines) for group in groups)
-    return attention * expert * variants, variants * sizes, attention + expert
 
 
 @dataclass
@@ -169,7 +115,10 @@ class _State:
     tell: Report
     started: float
     pairs: int = 0
-    best_at: float = 0.0
+    trace: list[tuple[float, float]] = field(default_factory=list)
+    """Seconds until a better mapping was there, and its step time."""
+    sketched: list[Candidate] = field(default_factory=list)
+    """Mappings of a first look, which the search itself finds again if it comes to an end."""
     cut_short: bool = False
     interrupted: bool = False
     floor_s: float = 0.0
@@ -180,7 +129,12 @@ class _State:
     @property
     def incumbent_s(self) -> float | None:
         """Step time of the best so far, for reports."""
-        return self.top.best_s if self.top.by_key else None
+        return self.trace[-1][1] if self.trace else None
+
+    def improved(self, step_time_s: float, after_s: float | None = None) -> None:
+        """Remember when a mapping was the best until then."""
+        if not self.trace or step_time_s < self.trace[-1][1]:
+            self.trace.append((time.monotonic() - self.started if after_s is None else after_s, step_time_s))
 
     def interrupt(self) -> None:
         """Remember that the user stopped the search: it ends at the next look at the clock."""
@@ -202,14 +156,25 @@ def search(
     prune: bool = True,
     deadline: float | None = None,
     report: Report | None = None,
+    known_s: float = math.inf,
 ) -> Search:
-    """The k fastest mappings, by bounds and exact evaluation; complete unless the deadline cut it short."""
+    """The k fastest mappings, by bounds and exact evaluation; complete unless the deadline cut it short.
+
+    `known_s`: slower mappings are left out from the start; k distinct ones are known to take at most so long, or only
+    those that do are asked for, and the list may hold fewer.
+    """
     started = time.monotonic()
     tell = report or (lambda _progress: None)
-    state = _State(problem, Top(k), deadline, tell, started, best_at=started, floor_s=compute_floor_s(problem.facts))
+    top = Top(k, cutoff_s=known_s * (1.0 + SLACK))
+    state = _State(problem, top, deadline, tell, started, floor_s=compute_floor_s(problem.facts))
+    if prune and np.isinf(known_s):
+        _sketch(state)
     machine = _Machine(state, LOOK_AHEAD * memory_limit(problem))
     counts = _tabulated(machine, prune)
     machine.run()
+    for candidate in state.sketched if state.cut_short else []:
+        if state.top.wants(candidate.step_time_s, candidate.key):
+            state.top.offer(candidate)
     cutoff = state.top.cutoff_s
     opened = (
         (float(bound), machine.tables[number], index)
@@ -226,12 +191,36 @@ def search(
         pairs=state.pairs,
         grid_options=counts[2],
         seconds=time.monotonic() - started,
-        seconds_to_best=state.best_at - started,
+        seconds_to_best=state.trace[-1][0] if state.trace else 0.0,
         groups=machine.tables,
         opened=machine.opened,
         interrupted=state.interrupted,
         k=k,
+        trace=state.trace,
     )
+
+
+def _sketch(state: _State) -> None:
+    """On a large space, search a small part of it first: nested placements, then all placements of the best sizes."""
+    problem, k = state.problem, state.top.k
+    if problem.first_look or count_space(problem, *rows_of(problem)[0])[2] < SKETCHED:
+        return
+    look = replace(problem, first_look=True)
+    for _ in range(2):
+        found = search(look, k, deadline=state.deadline, report=state.tell, known_s=state.top.cutoff_s)
+        begun_s, state.pairs = time.monotonic() - state.started - found.seconds, state.pairs + found.pairs
+        for after_s, step_time_s in found.trace:
+            state.improved(step_time_s, begun_s + after_s)
+        if len(found.top) == k:
+            state.sketched, state.top.cutoff_s = found.top, found.top[-1].step_time_s * (1.0 + SLACK)
+        elif not state.sketched:
+            state.sketched = found.top
+        if found.interrupted:
+            state.interrupt()
+        if state.late() or not found.top:
+            return
+        sizes = (frozenset((c.key[place], c.key[place + 1]) for c in found.top) for place in (0, 4))
+        look = replace(look, sizes=(next(sizes), next(sizes)))
 
 
 def _bound_s(state: _State, heap: list[_Entry]) -> float:
@@ -327,6 +316,7 @@ def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
     """Tabulate all groups, searching a little after each so that there is a mapping early; the size of the space."""
     state, counts = machine.state, (0, 0, 0)
     todo = rows_of(state.problem)
+    families = Families(state.problem, todo, hbm_bytes(state.problem))
     for number, (used, row) in enumerate(todo):
         here = count_space(state.problem, used, row)
         counts = (counts[0] + here[0], counts[1] + here[1], counts[2] + here[2])
@@ -336,8 +326,7 @@ def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
         try:
             state.tell(Progress("tables", number, len(todo), state.incumbent_s, state.floor_s))
             with interruptible():
-                cutoff = state.top.cutoff_s if prune else np.inf
-                made = list(tabulate(state.problem, used, row, prune=prune, cutoff_s=cutoff))
+                made = _tables(machine, families, used, row, prune)
             for tables in made:
                 machine.add(tables)
             machine.run(most=EARLY_STEPS)
@@ -345,6 +334,17 @@ def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
             state.interrupt()
             state.untabulated = True
     return counts
+
+
+def _tables(
+    machine: _Machine, families: Families, used: tuple[int, ...], row: tuple[int, ...], prune: bool
+) -> list[Tables]:
+    """The tables of a row; once a cutoff is known, of what can be as fast by its floor."""
+    problem, cutoff = machine.state.problem, machine.state.top.cutoff_s
+    if prune and np.isfinite(cutoff):
+        return [placed(problem, sized, prune=prune) for sized in families.take(used, row, cutoff)]
+    families.drop(used, row)
+    return list(tabulate(problem, used, row, prune=prune))
 
 
 def _offer_all(state: _State, tables: Tables, found: Ordered, start: int, stop: int) -> None:
@@ -369,7 +369,6 @@ def _offer_all(state: _State, tables: Tables, found: Ordered, start: int, stop: 
     times = np.where(result.feasible, result.step_time_s, np.inf)
     inside = np.flatnonzero(times <= cutoff)
     flat = times.reshape(-1)
-    before = state.top.best_s
     for place in inside[np.argsort(flat[inside], kind="stable")]:
         if flat[place] > state.top.cutoff_s:
             break
@@ -378,5 +377,4 @@ def _offer_all(state: _State, tables: Tables, found: Ordered, start: int, stop: 
         key = key_of(tables, cells[number], option_a, option_e)
         if state.top.wants(float(flat[place]), key):
             state.top.offer(Candidate(float(flat[place]), key, tables, cells[number], option_a, option_e))
-    if state.top.best_s < before:
-        state.best_at = time.monotonic()
+    state.improved(state.top.best_s)

@@ -1,6 +1,6 @@
 """Groups of cells before their times are known: the options that relations allow, with their bytes.
 
-Contents: GridMemory, can_fit, Sized, sized_groups.
+Contents: GridMemory, can_fit, Sized, legal_grids, products_of, sized, sized_groups.
 """
 
 from __future__ import annotations
@@ -48,9 +48,16 @@ class GridMemory:
     host: list[Num]
     nvme: list[Num]
 
+    @property
+    def entries(self) -> int:
+        """How many entries the arrays have."""
+        return max((np.shape(v)[-1] for v in (*self.hbm, *self.host, *self.nvme) if np.ndim(v)), default=0)
+
     def take(self, index: NDArray[np.intp]) -> GridMemory:
         """The same bytes for some of the options; entries that no option uses any more are dropped."""
         used, entry = np.unique(self.entry[index], return_inverse=True)
+        if np.array_equal(used, np.arange(self.entries)):
+            return GridMemory(entry, self.hbm, self.host, self.nvme)
         hbm, host, nvme = (
             [np.asarray(v)[..., used] if np.ndim(v) else v for v in values]
             for values in (self.hbm, self.host, self.nvme)
@@ -59,6 +66,8 @@ class GridMemory:
 
     def along_products(self, kept: NDArray[np.bool_]) -> GridMemory:
         """The same bytes for some values of the first dimension."""
+        if kept.all():
+            return self
         hbm, host, nvme = (
             [np.asarray(v)[kept] if np.ndim(v) and np.shape(v)[0] > 1 else v for v in values]
             for values in (self.hbm, self.host, self.nvme)
@@ -129,31 +138,47 @@ class Sized:
         )
 
 
+def legal_grids(problem: Problem, group: Group) -> tuple[Options, Options] | None:
+    """The options of both grids that the relations of their own side allow, and the batch can feed; None without any.
+
+    All groups of a pipeline row share them.
+    """
+    attention, expert = grids(problem, group)
+    attention = legal_options(problem, "attention", group, attention)
+    expert = legal_options(problem, "expert", group, expert)
+    attention = attention.take(np.flatnonzero(np.isin(attention.sizes[2], problem.data_parallel)))
+    return (attention, expert) if len(attention) and len(expert) else None
+
+
+def products_of(problem: Problem, dp: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The values of DP x microbatch that the global batch divides by, or all where nothing asks for that."""
+    products = np.unique(np.outer(dp, problem.candidates["micro_batch"]))
+    if problem.whole_batches:
+        products = products[problem.facts.run.global_batch % products == 0]
+    return products
+
+
+def sized(
+    problem: Problem, group: Group, attention: Options, expert: Options, dp: NDArray[np.int64], allowed: Mask
+) -> Sized:
+    """A group with the bytes of its options; `allowed` are its cells."""
+    products = products_of(problem, dp)
+    memory_a = _memory(problem, group, attention, "attention", products)
+    memory_e = _memory(problem, group, expert, "expert", products)
+    return Sized(group, dp, products, allowed, attention, expert, memory_a, memory_e)
+
+
 def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...]) -> list[Sized]:
     """The groups of a pipeline row in which some cell and some option of each grid is allowed, with their bytes.
 
     All groups of a row share one list of options per grid.
     """
     groups = groups_at(problem, used, pp_row)
-    if not groups:
+    found = legal_grids(problem, groups[0]) if groups else None
+    if found is None:
         return []
-    attention, expert = grids(problem, groups[0])
-    attention = legal_options(problem, "attention", groups[0], attention)
-    expert = legal_options(problem, "expert", groups[0], expert)
-    attention = attention.take(np.flatnonzero(np.isin(attention.sizes[2], problem.data_parallel)))
-    if not len(attention) or not len(expert):
+    dp = np.unique(found[0].sizes[2])
+    if not len(products_of(problem, dp)):
         return []
-    dp = np.unique(attention.sizes[2])
-    products = np.unique(np.outer(dp, problem.candidates["micro_batch"]))
-    if problem.whole_batches:
-        products = products[problem.facts.run.global_batch % products == 0]
-    if not len(products):
-        return []
-    found = []
-    for group in groups:
-        allowed = allowed_cells(problem, cell_view(problem, group, along(dp, 0)))
-        if allowed.any():
-            memory_a = _memory(problem, group, attention, "attention", products)
-            memory_e = _memory(problem, group, expert, "expert", products)
-            found.append(Sized(group, dp, products, allowed, attention, expert, memory_a, memory_e))
-    return found
+    masks = [(group, allowed_cells(problem, cell_view(problem, group, along(dp, 0)))) for group in groups]
+    return [sized(problem, group, *found, dp, allowed) for group, allowed in masks if allowed.any()]

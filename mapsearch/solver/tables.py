@@ -1,6 +1,6 @@
 """Tables: everything a group of cells needs, evaluated once per grid and joined later.
 
-Contents: GridTable, Tables, class_sets, WHAT_IF, tabulate, timed_tables, at.
+Contents: GridTable, Tables, class_sets, WHAT_IF, tabulate, hbm_bytes, placed, timed_tables, at.
 
 A group is one way to use the fabric, one pipeline row, and the schedules that share a layout of layers. Its arrays
 have the dimensions (dp, micro_batch, pipeline, recompute, zero, offload, option); each quantity fills only the
@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
-from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing, weighed
+from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing, weighed, weighed_timing
 from mapsearch.costs.views import CellView
 from mapsearch.quantity import Floats, Num
 from mapsearch.solver.dominance import undominated
-from mapsearch.solver.floors import within_reach
 from mapsearch.solver.groups import (
     Group,
     Mask,
@@ -90,27 +89,31 @@ def tabulate(
     *,
     prune: bool,
     reach: float = WHAT_IF,
-    cutoff_s: float = np.inf,
 ) -> Iterator[Tables]:
     """The tables of every group of a pipeline row, with the options that can fit into `reach` times the memory at all.
 
-    `prune` keeps, of options that differ only in placement, those that no other one beats everywhere. What cannot be
-    as fast as the cutoff with so much memory, by its floor, is left out.
+    `prune` keeps, of options that differ only in placement, those that no other one beats everywhere.
     """
-    limit = reach * usable_hbm_bytes(problem.facts) if any(r.name == "hbm" for r in problem.relations) else np.inf
-    # A limit of one class of communication is eased by waiting for another, so there no placement is dominated.
-    prune = prune and not any(r.name.startswith("exposed_") for r in problem.relations)
+    limit = hbm_bytes(problem, reach)
     for sized in sized_groups(problem, used, pp_row):
         keep_a, keep_e = (can_fit(memory, limit) for memory in (sized.memory_attention, sized.memory_expert))
-        small: Sized | None = sized.take(keep_a, keep_e) if len(keep_a) and len(keep_e) else None
-        if small is not None and np.isfinite(cutoff_s):
-            small = within_reach(problem, small, limit, cutoff_s)
-        if small is None:
-            continue
-        if prune:
-            lists = (small.attention, "attention"), (small.expert, "expert")
-            small = small.take(*(undominated(problem, small.group, *which, small.products) for which in lists))
-        yield timed_tables(problem, small)
+        if len(keep_a) and len(keep_e):
+            yield placed(problem, sized.take(keep_a, keep_e), prune=prune)
+
+
+def hbm_bytes(problem: Problem, reach: float = WHAT_IF) -> float:
+    """`reach` times the usable HBM; infinite when the problem asks what if there were no such limit."""
+    return reach * usable_hbm_bytes(problem.facts) if any(r.name == "hbm" for r in problem.relations) else np.inf
+
+
+def placed(problem: Problem, sized: Sized, *, prune: bool) -> Tables:
+    """The tables of a group; `prune` leaves out options that another one with the same sizes beats everywhere."""
+    # A limit of one class of communication is eased by waiting for another, so there no placement is dominated.
+    prune = prune and not any(r.name.startswith("exposed_") for r in problem.relations)
+    if prune:
+        lists = (sized.attention, "attention"), (sized.expert, "expert")
+        sized = sized.take(*(undominated(problem, sized.group, *which, sized.products) for which in lists))
+    return timed_tables(problem, sized)
 
 
 def timed_tables(problem: Problem, sized: Sized) -> Tables:
@@ -138,7 +141,7 @@ def timed_tables(problem: Problem, sized: Sized) -> Tables:
         attention=GridTable(sized.attention, a_allowed, summed(a_side, a_cell), sized.memory_attention),
         expert=GridTable(sized.expert, e_allowed, summed(e_side, e_cell), sized.memory_expert),
         own=summed(c_side, cell),
-        timing=constants,
+        timing=weighed_timing(constants),
     )
 
 

@@ -20,8 +20,8 @@ _NUMBERS = (
     "exposed_fraction",
 )  # fmt: skip
 _SIZES = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
-_CHOICES = ("schedule", "recompute", "offload", "cp_kind", "dispatcher")
-_JSON = ("placement", "breakdown_s", "memory_bytes", "conflict", "alternatives", "notes")
+_CHOICES = ("schedule", "recompute", "offload", "cp_kind", "dispatcher", "overlap")
+_JSON = ("placement", "breakdown_s", "memory_bytes", "conflict", "alternatives", "notes", "proofs")
 
 
 def available() -> bool:
@@ -54,6 +54,7 @@ def write_parquet(path: Path, records: Sequence[tuple[int, SweepItem]]) -> None:
         columns[name] = pyarrow.array([getattr(record, name) for record in found], text)
     for name in _NUMBERS:
         columns[name] = pyarrow.array([getattr(record, name) for record in found], number)
+    columns["certified"] = pyarrow.array([record.certified for record in found], pyarrow.bool_())
     columns["devices"] = pyarrow.array([record.devices for record in found], whole)
     columns |= {name: pyarrow.array([record.sizes.get(name) for record in found], whole) for name in _SIZES}
     columns |= {name: pyarrow.array([record.choices.get(name) for record in found], text) for name in _CHOICES}

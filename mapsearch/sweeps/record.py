@@ -52,6 +52,10 @@ class SweepItem(_Record):
     proof: Literal["proven", "not proven", "disagrees", "none"] = "none"
     proof_backend: str = ""
     proof_kind: str = ""
+    certified: bool = False
+    """With `certify`: whether each backend that was asked has proven the ranking."""
+    proofs: list[dict[str, Any]] = []
+    """With `certify`: what each backend says, and the decomposition, as in the answer."""
     peak_memory_bytes: float | None = None
     memory_limit_bytes: float | None = None
     exposed_fraction: float | None = None
@@ -97,6 +101,7 @@ def of_answer(key: str, settings: dict[str, Any], answer: Answer, wall_s: float)
         error=error,
         timings_s={**answer.timings_s, "wall": wall_s},
         **_proof(answer.proofs),
+        **(_certificate(answer.proofs) if settings.get("certify") else {}),
         **(_figures(answer.mappings[0]) if answer.mappings else {}),
     )
 
@@ -111,9 +116,17 @@ def _proof(proofs: list[Proof]) -> dict[str, Any]:
     """The proof that decides the status: one that disagrees, else one that proves, else the last."""
     if not proofs:
         return {}
-    order = ("disagrees", "proven", "not proven")
+    order = ("disagrees", "proven", "not proven", "exact")
     best = min(proofs, key=lambda proof: order.index(proof.status))
-    return {"proof": best.status, "proof_backend": best.backend, "proof_kind": best.kind}
+    status = "none" if best.status == "exact" else best.status
+    return {"proof": status, "proof_backend": best.backend, "proof_kind": best.kind}
+
+
+def _certificate(proofs: list[Proof]) -> dict[str, Any]:
+    """What all backends say; the decomposition's own statement certifies nothing."""
+    others = [proof.status for proof in proofs if proof.status != "exact"]
+    certified = bool(others) and all(status == "proven" for status in others)
+    return {"certified": certified, "proofs": [proof.model_dump() for proof in proofs]}
 
 
 def _figures(best: RankedMapping) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Reader:
             "profile": _data(self._document("profile", plain, settings)),
             "devices": settings.get("devices"),
             "top": TOP,
-            **{name: settings[name] for name in SOLVE if settings.get(name) is not None},
+            **{name: settings[name] for name in SOLVE if settings.get(name)},
         }
 
     def _load(self, kind: str, name: str) -> Inventory:

@@ -26,7 +26,7 @@ Settings = dict[str, Any]
 """Setting: value as written, in the order of the sweep."""
 
 DOCUMENTS: dict[str, type[Inventory]] = {"model": Model, "run": Run, "topology": Topology, "profile": Profile}
-SOLVE = ("top", "backend", "proof", "time_limit")
+SOLVE = ("top", "backend", "proof", "certify", "time_limit")
 LIMITS = ("fix", "allow", "at_most", "at_least", "inside")
 PLAIN = (*DOCUMENTS, "devices", *SOLVE)
 _CHOICES = {"backend": ("auto", "exhaustive", "cpsat", "milp"), "proof": ("auto", "none")}
@@ -84,11 +84,17 @@ def _plain_trouble(name: str, value: Any) -> str:
         return f"takes a whole number from 1 to {_COUNTS[name]:,}, not {value!r}"
     if name in _CHOICES:
         return "" if value in _CHOICES[name] else f"{value!r} is not accepted; accepted: {listed(_CHOICES[name])}"
-    if name == "time_limit":
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return "" if number and 0 < value < math.inf else f"takes a positive number of seconds, not {value!r}"
+    if name in {"certify", "time_limit"}:
+        return _option_trouble(name, value)
     named = isinstance(value, str) and value.strip() and "\0" not in value
     return "" if named else f"takes the name of a {name} or a file, not {value!r}"
+
+
+def _option_trouble(name: str, value: Any) -> str:
+    if name == "certify":
+        return "" if isinstance(value, bool) else f"takes true or false, not {value!r}"
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return "" if number and 0 < value < math.inf else f"takes a positive number of seconds, not {value!r}"
 
 
 def _limit_trouble(kind: str, axis: str, value: Any) -> str:

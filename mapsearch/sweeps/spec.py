@@ -28,7 +28,7 @@ class Sweep(Inventory):
     """Many searches: every combination of the grid and of the zipped lists, and items written out, over a base.
 
     A setting is `model`, `run`, `topology`, `profile` (a name or a file, looked for beside the sweep file first),
-    `devices`, `top`, `backend`, `proof`, `time_limit` (seconds per item), a field of a document
+    `devices`, `top`, `backend`, `proof`, `certify`, `time_limit` (seconds per item), a field of a document
     (`run.sequence_length`, `model.moe.experts`, `topology.device.hbm`, `topology.levels.rack.bandwidth`), or a
     constraint (`fix.tp`, `allow.ep`, `at_most.pp`, `at_least.dp`, `inside.rack`).
     """

@@ -18,7 +18,7 @@ from mapsearch.api import solve
 from mapsearch.errors import MapsearchError, Stopped
 from mapsearch.inventories.base import validate
 from mapsearch.sweeps.record import SweepItem, failed, of_answer
-from mapsearch.sweeps.settings import DOCUMENTS, Settings
+from mapsearch.sweeps.settings import DOCUMENTS, SOLVE, Settings
 
 GRACE_S = 60.0
 """A search may overrun its time limit while it ends a phase; a local process that overruns it by this is killed."""
@@ -58,9 +58,7 @@ def _searched(key: str, settings: Settings, inputs: dict[str, Any]) -> SweepItem
     started = time.monotonic()
     try:
         given = {kind: validate(record, inputs[kind], file=kind) for kind, record in DOCUMENTS.items()}
-        options = {
-            name: inputs[name] for name in ("devices", "top", "backend", "proof", "time_limit") if name in inputs
-        }
+        options = {name: inputs[name] for name in ("devices", *SOLVE) if name in inputs}
         answer = solve(**given, **options)  # type: ignore[arg-type]
     except MapsearchError as problem:
         return failed(key, settings, type(problem).__name__, str(problem))

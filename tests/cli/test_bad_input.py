@@ -155,6 +155,8 @@ def test_a_name_that_is_not_built_in(mapsearch, api, kind, name, near):
         ("routing: 1.25", ["routing"]),
         ("state: {weight_bytes: -2}", ["state.weight_bytes"]),
         ("overlap: {tp: maybe}", ["overlap.tp"]),
+        ("overlap: {param_gather: maybe}", ["overlap.param_gather", "true, false, or [true, false]"]),
+        ("overlap: {expert_all_to_all: [true, true]}", ["overlap.expert_all_to_all", "twice"]),
         ("placement: {ep: outside}", ["placement.ep", "inside"]),
         ("placement: {exp: inside}", ["placement", "exp"]),
         ("constraints: {fix: {tq: 8}}", ["constraints", "tq", "axes:"]),

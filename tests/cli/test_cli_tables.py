@@ -6,7 +6,7 @@ import answers
 import pytest
 from rich.cells import cell_len
 
-from mapsearch.answer import Price
+from mapsearch.answer import Change, Conflict, JointRelaxation, Price
 from mapsearch.progress import Progress
 from mapsearch.reports import human
 from mapsearch.reports.flat import markdown_text
@@ -190,3 +190,42 @@ def test_json_of_an_answer_reads_back_and_holds_no_wall_times():
     assert again.to_json() == answer.to_json()
     assert "seconds" not in answer.to_json()
     assert "timings" not in answer.to_json()
+
+
+def several_conflicts():
+    [first] = answers.infeasible().conflicts
+    wishes = ["heads_divide", "user_fix_tp"]
+    sentences = ["query heads split evenly over TP; there are 96", "you fix tp = 5"]
+    told = {"sentences": sentences, "kind": "mixed", "statement": "what you ask for meets physics"}
+    second = Conflict(relations=wishes, fields=[["moe-5t: heads"], ["run: constraints.fix.tp"]], **told)
+    again = Conflict(relations=["kv_heads_divide", "user_fix_tp"], restates=2, **told)
+    change = Change(
+        name="hbm", lever="HBM 96 -> 192 GB", from_value=96e9, to_value=192e9, unit="bytes", weight=2.0, cost=2.0
+    )
+    joint = JointRelaxation(
+        changes=[change], cost=2.0, weights={"hbm": 2.0}, grid="hbm: any value", proven=True, mapping="TP8 CP8"
+    )
+    changes = {"conflicts": [first, second, again], "joint": joint, "conflicts_complete": True}
+    changes |= {"first_rejections": {"heads_divide": 7, "hbm": 12}, "rejections_note": "of 19 joint mappings"}
+    return answers.infeasible().model_copy(update=changes)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_several_conflicts_are_told_apart_and_restatements_in_a_line(width):
+    text = plain(solve_lines(several_conflicts(), width=width, verbose=True))
+    joined = " ".join(text.split())
+    assert "Why, 1: these cannot hold together" in joined and "Why, 2: nor can these" in joined
+    assert "see moe-5t: heads; run: constraints.fix.tp" in joined
+    assert "The same again by other rules: kv_heads_divide with user_fix_tp (as 2)." in joined
+    assert "There is no other minimal conflict." in joined
+    assert "HBM 96 -> 192 GB, cost 2" in joined and "no cheaper one of the grid helps" in joined
+    assert "in this order: heads_divide 7, hbm 12" in joined and "of 19 joint mappings" in joined
+
+
+def test_markdown_of_several_conflicts_has_their_kind_fields_and_tallies():
+    text = markdown_text(several_conflicts())
+    assert "Conflict 2 (mixed): what you ask for meets physics" in text
+    assert "- you fix tp = 5 (run: constraints.fix.tp)" in text
+    assert "Conflict 3 (mixed, as 2)" in text
+    assert "| together: HBM 96 -> 192 GB |" in text
+    assert "| hbm | 12,345 | 12 |" in text

@@ -10,6 +10,7 @@ import fronts
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from test_cli_explain import explanations
 from test_cli_sensitivity import result as sensitivity_result
 
 from mapsearch.comparing import compare
@@ -66,5 +67,7 @@ def test_answers_and_reports_are_valid(problems):
     for front in (fronts.front(), fronts.open_front(), fronts.empty("infeasible")):
         assert problems("front", json.loads(front.to_json())) == []
     assert problems("sensitivity", json.loads(sensitivity_result().to_json())) == []
+    for found in explanations():
+        assert problems("explanation", json.loads(found.to_json())) == []
     for pair in ((answers.optimal(), answers.infeasible()), (fronts.front(), fronts.open_front())):
         assert problems("comparison", json.loads(compare(*pair).to_json())) == []

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mapsearch.axes import Dispatcher, Offload
+from mapsearch.axes import Dispatcher, Hidden, Offload
 from mapsearch.costs import memory, parameters
 from mapsearch.errors import MissingFact
 from mapsearch.inventories.base import load_inventory
@@ -117,8 +117,10 @@ def test_fp8_weights() -> None:
 
 
 def test_zero3_live_units() -> None:
-    """FORMULAS 3.6: two gathered units and one FP32 gradient unit, under ZeRO-3 only."""
-    assert memory.zero3_live_bytes(10.0, np.arange(4), run=run()).tolist() == [0, 0, 0, 10 * (2 * 2 + 4)]
+    """FORMULAS 3.6: two gathered units and one FP32 gradient unit, under ZeRO-3 only; one where none is prefetched."""
+    ahead, late = Hidden.PARAM_GATHER, Hidden.EXPERT_ALL_TO_ALL
+    assert memory.zero3_live_bytes(10.0, np.arange(4), ahead, run=run()).tolist() == [0, 0, 0, 10 * (2 * 2 + 4)]
+    assert memory.zero3_live_bytes(10.0, 3, np.array([ahead, late]), run=run()).tolist() == [80, 10 * (2 + 4)]
 
 
 def test_more_sharding_never_more_bytes() -> None:

@@ -78,7 +78,7 @@ def stage_peak(case: dict[str, Any], stage: int) -> float:
         + dense * act.dense_ffn_activation_bytes(tp, 0, **told)
         + moe * act.moe_base_activation_bytes(tp, 0, **told)
     ) + moe * act.routed_activation_bytes(tokens, 1, ep, 0, Dispatcher.ALL_TO_ALL, **told)
-    held = pipeline.in_flight(pp, 1, Schedule.ONE_F_ONE_B, 4, stage, run=run)
+    held = pipeline.in_flight(pp, 1, Schedule.ONE_F_ONE_B, 0, 4, stage, run=run)
     head = parameters.padded_vocab(tp, model) / tp * model.hidden
     # One weight of each shape: attention, dense FFN, shared expert, one routed expert.
     shapes = parameters.attention_parameters(tp, model=model)

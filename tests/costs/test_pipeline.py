@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from pipeline_steps import gpipe, interleaved, one_f_one_b, step_through, zb_h1, zb_h2
 
-from mapsearch.axes import Schedule
+from mapsearch.axes import Hidden, Schedule
 from mapsearch.costs import pipeline
-from mapsearch.inventories.run import Overlap, Run
+from mapsearch.inventories.run import Run
 
 RUN = Run(sequence_length=4096, global_batch=64)
 
 
-def held(pp: int, vpp: int, schedule: Schedule, m: int, stage: int, run: Run = RUN) -> float:
-    return float(pipeline.in_flight(pp, vpp, schedule, m, stage, run=run))
+def held(pp: int, vpp: int, schedule: Schedule, m: int, stage: int, overlap: int = 0) -> float:
+    return float(pipeline.in_flight(pp, vpp, schedule, overlap, m, stage, run=RUN))
 
 
 def closed_form(schedule: Schedule, vpp: int, m: int, f: list[float], b: list[float], w: list[float]) -> float:
@@ -134,9 +134,16 @@ def test_documented_microbatches_in_flight() -> None:
     assert held(16, 1, Schedule.ZB_2P, 64, 5) == 32
 
 
-def test_expert_overlap_keeps_one_more_chunk() -> None:
-    run = Run(sequence_length=4096, global_batch=64, overlap=Overlap(expert_all_to_all=True))
-    assert held(8, 4, Schedule.INTERLEAVED, 64, 0, run) == 10.0
+def test_expert_overlap_keeps_one_more_forward() -> None:
+    """One more forward in the warm-up; on a single stage the next microbatch takes the place of this one."""
+    away = Hidden.EXPERT_ALL_TO_ALL
+    assert held(8, 4, Schedule.INTERLEAVED, 64, 0, away) == 10.0
+    assert held(8, 1, Schedule.ONE_F_ONE_B, 64, 7, away) == held(8, 1, Schedule.INTERLEAVED, 64, 7, away) == 2.0
+    assert held(8, 1, Schedule.ONE_F_ONE_B, 64, 0, away | Hidden.PARAM_GATHER) == 9.0
+    assert held(1, 1, Schedule.ONE_F_ONE_B, 64, 0, away) == 1.0
+    assert held(8, 4, Schedule.INTERLEAVED, 64, 0, Hidden.PARAM_GATHER) == 9.75
+    both = pipeline.in_flight(8, 4, int(Schedule.INTERLEAVED), np.array([0, 1, 2, 3]), 64, 0, run=RUN)
+    assert both.tolist() == [9.75, 10.0, 9.75, 10.0]
 
 
 def test_model_copies() -> None:
@@ -150,7 +157,7 @@ def test_model_copies() -> None:
 def test_broadcasts_over_every_axis_and_never_grows_along_the_pipeline() -> None:
     codes = np.array(list(Schedule))[:, None, None]
     stages = np.arange(8)[None, None, :]
-    many = pipeline.in_flight(8, np.array([1, 2, 4])[None, :, None], codes, 32, stages, run=RUN)
+    many = pipeline.in_flight(8, np.array([1, 2, 4])[None, :, None], codes, 0, 32, stages, run=RUN)
     assert many.shape == (8, 3, 8)
     assert (np.diff(many, axis=-1) <= 0).all()
     assert many[Schedule.INTERLEAVED, 1, 2] == held(8, 2, Schedule.INTERLEAVED, 32, 2)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from mapsearch.axes import Schedule, written
+from mapsearch.axes import Hidden, Schedule, written
 from mapsearch.costs.estimate import layout_trouble, number, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.mapping import Mapping
@@ -70,15 +70,26 @@ def pipelines(facts: Facts, pp: int) -> list[tuple[int, int]]:
     return pairs
 
 
+def overlaps(facts: Facts) -> list[int]:
+    """What the run leaves open to overlap; a dense model has no expert all-to-all, so the first of equals stands."""
+    found: list[int] = []
+    for code in facts.run.overlap.codes:
+        bits = ~0 if facts.model.moe else ~Hidden.EXPERT_ALL_TO_ALL
+        if all((code ^ other) & bits for other in found):
+            found.append(code)
+    return found
+
+
 def variants(facts: Facts, rows: dict[str, Row]) -> Iterator[dict[str, int]]:
     """Every choice; how CP exchanges matters only with CP, and the dispatcher only where tokens move."""
     run, size = facts.run, {axis: product(row) for axis, row in rows.items()}
     kinds = run.cp_kind if size["cp"] > 1 else run.cp_kind[:1]
     dispatchers = run.dispatcher if size["ep"] > 1 or size["etp"] > 1 else run.dispatcher[:1]
     lists = (run.micro_batch, pipelines(facts, size["pp"]), run.recompute, run.zero, run.offload, kinds, dispatchers)
-    for micro_batch, (schedule, vpp), recompute, zero, offload, kind, dispatcher in itertools.product(*lists):
+    lists = (*lists, overlaps(facts))
+    for micro_batch, (schedule, vpp), recompute, zero, offload, kind, dispatcher, overlap in itertools.product(*lists):
         choice = {"micro_batch": micro_batch, "schedule": schedule, "vpp": vpp, "recompute": recompute, "zero": zero}
-        yield {**size, **choice, "offload": offload, "cp_kind": kind, "dispatcher": dispatcher}
+        yield {**size, **choice, "offload": offload, "cp_kind": kind, "dispatcher": dispatcher, "overlap": overlap}
 
 
 def mappings(facts: Facts, fan_outs: Iterable[Row] | None = None) -> Iterator[Mapping]:

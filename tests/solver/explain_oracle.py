@@ -40,7 +40,7 @@ class Judged:
 
 
 def judged(facts: Facts) -> Judged:
-    """Judge all mappings; a mapping without a layout of layers breaks what needs one (memory, exposure)."""
+    """Judge all mappings; one without a layer for each pipeline chunk breaks what needs it (memory, exposure)."""
     relations = problem_of(facts).relations
     rows = [_row(point_of(mapping, facts), relations) for mapping in bruteforce.mappings(facts)]
     demand, limit = (np.array([row[i] for row in rows]) for i in (0, 1))
@@ -59,7 +59,7 @@ def judged(facts: Facts) -> Judged:
 def _row(point, relations):
     views = {"cell": point.cell, "attention": point.attention, "expert": point.expert}
     peak = seconds = float("inf")
-    if not layout_trouble(point):
+    if _filled(point) and not layout_trouble(point):
         views["pair"] = pair_view(point)
         peak = max(number(value) for value in point.kind_memory_bytes)
         seconds = float(number(views["pair"].step_time_s))
@@ -69,10 +69,73 @@ def _row(point, relations):
     return demand, limit, peak, seconds, key
 
 
-def feasible(facts: Facts) -> bool:
-    """Whether any mapping keeps every relation."""
-    found = judged(facts)
-    return bool(found.satisfying(found.names).any())
+def feasible(facts: Facts, without=()) -> bool:
+    """Whether any mapping keeps every relation, those left out that are named."""
+    relations = [relation for relation in problem_of(facts).relations if relation.name not in without]
+    asked = {relation.name for relation in relations}
+    alone = [relation for relation in relations if relation.side != "pair"]
+    limits = [relation for relation in relations if relation.side == "pair"]
+    for mapping in bruteforce.mappings(facts):
+        point = point_of(mapping, facts)
+        views = {"cell": point.cell, "attention": point.attention, "expert": point.expert}
+        if not all(_holds(relation, views[relation.side]) for relation in alone):
+            continue
+        if not limits:
+            return True
+        if layout_trouble(point) or ("layers_fill_stages" not in asked and not _filled(point)):
+            continue
+        view = pair_view(point)
+        if all(_holds(relation, view) for relation in limits):
+            return True
+    return False
+
+
+def _holds(relation, view) -> bool:
+    return number(relation.demand(view)) <= number(relation.limit(view))
+
+
+def _filled(point) -> bool:
+    """Whether each pipeline chunk has a layer."""
+    relations = problem_of(point.facts).relations
+    return _holds(next(r for r in relations if r.name == "layers_fill_stages"), point.cell)
+
+
+def relaxed(facts: Facts, change, value: float) -> Facts:
+    """The facts with what a relaxation changes set to a value; dropped rules are left to `feasible`."""
+    name, _, part = change.name.partition(".")
+    device = {"hbm": "hbm_bytes", "host_memory": "host_memory_bytes", "nvme": "nvme_bytes"}
+    fabric = facts.fabric
+    if name in device:
+        return replace(facts, fabric=replace(fabric, device=replace(fabric.device, **{device[name]: value})))
+    if name == "devices":
+        *inner, outer = fabric.levels
+        units = round(value) // (fabric.devices // outer.size)
+        return replace(facts, fabric=replace(fabric, levels=(*inner, replace(outer, size=units, dims=()))))
+    if name == "bandwidth":
+        levels = tuple(replace(x, bytes_per_s=value) if x.name == part else x for x in fabric.levels)
+        return replace(facts, fabric=replace(fabric, levels=levels))
+    if name == "rules":
+        return facts
+    return with_run(facts, **_run_changes(facts, change, name, part, value))
+
+
+def _run_changes(facts, change, name, part, value):
+    run = facts.run
+    if name in ("sequence_length", "global_batch"):
+        return {name: round(value)}
+    if name in ("reserve", "exposed_limit"):
+        return {name: value}
+    if name == "exposed_limit_by_class":
+        return {name: {**run.exposed_limit_by_class, part: value}}
+    if name == "overlap":
+        return {"overlap": {**run.overlap.model_dump(), part: [True, False] if change.choice == "either" else True}}
+    if name == "state":
+        words = dict(one.split(" ") for one in change.choice.split(", "))
+        state = {key: word == "True" if word in ("True", "False") else float(word) for key, word in words.items()}
+        fp8 = {} if "fp8_primary_weights" not in state or run.fp8 else {"precision": "fp8-block"}
+        return {"state": {**run.state.model_dump(), **state}, **fp8}
+    word = int(change.choice) if change.choice.isdigit() else change.choice
+    return {name: [*run.model_dump()[name], word]}
 
 
 def with_run(facts: Facts, **changes) -> Facts:

@@ -14,7 +14,8 @@ CLASSES = ("tp", "cp", "ep", "dp", "pp")
 SHAPES = ((2, 2), (4, 2), (2, 4), (8, 2), (4, 4), (2, 2, 2), (2, 2, 4), (3, 2), (6, 2))
 TINY_SHAPES = ((2,), (3,), (4,), (6,), (8,), (2, 2), (2, 2), (3, 2), (4, 2), (2, 4), (2, 2, 2))
 """Clusters whose mappings loops can go through one by one."""
-OVERLAPS = ("grad_reduce", "param_gather", "tp", "cp", "pp", "expert_all_to_all", "shared_expert")
+OVERLAPS = ("grad_reduce", "tp", "cp", "pp", "shared_expert")
+SEARCHED_OVERLAPS = ("param_gather", "expert_all_to_all")
 
 
 @st.composite
@@ -105,7 +106,8 @@ def runs(draw):
         "graphs": draw(st.sampled_from([[], [], ["router"], ["attention", "router"], ["all"]])),
         "shard_replicas": draw(st.sampled_from([1, 1, 2, 4])),
         "data_parallel_unit": draw(st.sampled_from(["stage", "layer", "tensor"])),
-        "overlap": {name: draw(st.booleans()) for name in OVERLAPS},
+        "overlap": {name: draw(st.booleans()) for name in OVERLAPS}
+        | {name: _some(draw, [True, False], draw(st.sampled_from([1, 1, 2]))) for name in SEARCHED_OVERLAPS},
     }
     if draw(st.integers(0, 2)) == 0:
         data["exposed_limit"] = draw(st.sampled_from([0.9, 0.5, 0.3, 0.1]))

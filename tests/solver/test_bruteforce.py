@@ -40,6 +40,11 @@ INSTANCES = {
     "exchange under the shared expert": lambda: tiny_facts(
         (2, 2), model={"moe": SHARED}, overlap={"shared_expert": True}, **SMALL
     ),
+    "overlap left to the search": lambda: tiny_facts(
+        (2, 2),
+        overlap={"expert_all_to_all": [False, True], "param_gather": [True, False]},
+        **{**SMALL, "schedule": ["interleaved", "dualpipe", "zb-h1"], "zero": [1, 3], "recompute": ["none", "moe"]},
+    ),
     "exposure is limited": lambda: tiny_facts((2, 2), exposed_limit=0.3, exposed_limit_by_class={"ep": 0.1}, **SMALL),
     "placement and user constraints": lambda: tiny_facts(
         (2, 2), placement={"tp": "inside"}, constraints={"allow": {"ep": [2, 4]}, "at_most": {"pp": 2}}, **SMALL

@@ -16,7 +16,7 @@ from mapsearch.costs.placement import rows_of
 from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.models import load_model
-from mapsearch.solver.cells import cell_problem, pair_view
+from mapsearch.solver.cells import block_of, cell_problem, evaluate_block, pair_view
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.ranking import mapping_of
 from mapsearch.solver.search import Candidate, key_of
@@ -295,3 +295,41 @@ def test_a_placement_that_does_not_fit_is_refused_by_axis_and_level(mapping, siz
         rows_of(mapping, tiny_facts(sizes).fabric)
 
     assert words in str(refused.value)
+
+
+def random_blocks(facts, seed, cells=6):
+    """A block of random cells of one DP size from each of a few random tables, with some of the options."""
+    problem, chosen = problem_of(facts), random.Random(seed)
+    for used, row in chosen.sample(rows_to_search(problem), 4):
+        for tables in tabulate(problem, used, row, prune=False):
+            allowed = np.argwhere(tables.allowed.reshape(tables.allowed.shape[:6]))
+            position = int(chosen.choice(allowed)[0])
+            own = np.flatnonzero(tables.attention.options.sizes[2] == tables.dp[position])
+            there = [tuple(map(int, place)) for place in allowed if place[0] == position]
+            if len(own):
+                own, every = own[chosen.randrange(len(own)) :], np.arange(len(tables.expert.options))
+                picked = chosen.sample(there, min(cells, len(there)))
+                yield problem, block_of(tables, picked, own, every), own, every
+
+
+@pytest.mark.parametrize("model", [{}, {"moe": None}], ids=["moe", "dense"])
+@pytest.mark.parametrize("overlap", [{}, {"expert_all_to_all": True, "shared_expert": True}], ids=["", "hidden"])
+def test_a_block_of_cells_has_the_numbers_of_single_mappings(model, overlap):
+    choices = {**RICH, "offload": ["none", "optimizer", "activations+nvme"], "overlap": overlap}
+    facts = tiny_facts((2, 2), hbm_mb=1e6, model=model, **choices)
+    chosen, compared = random.Random(1), 0
+    for problem, block, own, every in random_blocks(facts, seed=8):
+        result = evaluate_block(problem, block)
+        assert result.feasible.shape == (len(block.cells), len(own), len(every))
+        pairs = np.argwhere(result.feasible)
+        for place in chosen.sample(range(len(pairs)), min(8, len(pairs))):
+            number, a, e = map(int, pairs[place])
+            positions = int(own[a]), int(every[e])
+            key = key_of(block.tables, block.cells[number], *positions)
+            told = estimate(mapping_of(Candidate(0.0, key, block.tables, block.cells[number], *positions)), facts)
+            mine = [np.broadcast_to(each, result.feasible.shape)[number, a, e] for each in result.view.memory]
+
+            assert told.step_time_s == pytest.approx(result.step_time_s[number, a, e], rel=1e-9)
+            assert told.peak_memory_bytes == pytest.approx(max(mine), rel=1e-9)
+            compared += 1
+    assert compared >= 20

@@ -14,9 +14,12 @@ from tiny_cases import tiny_facts
 import mapsearch
 from mapsearch.answer import Answer
 from mapsearch.solver.bounds import compute_floor_s
+from mapsearch.solver.families import Families
 from mapsearch.solver.options import attention_options, expert_options, option_counts
+from mapsearch.solver.problem import problem_of
 from mapsearch.solver.search import rows_of, search
-from mapsearch.solver.tables import tabulate
+from mapsearch.solver.sized import sized_groups
+from mapsearch.solver.tables import hbm_bytes
 
 SOME = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -45,6 +48,12 @@ def test_options_are_counted_as_they_are_listed(rest, kinds, dispatchers, moe):
     assert option_counts(rest, len(kinds), len(dispatchers), moe) == (len(attention), len(expert), len(sizes))
 
 
+def test_only_lists_of_small_grids_are_kept():
+    small, large = (8, 8, 4), (8, 8, 16, 8)
+    assert attention_options(small, (0, 1)) is attention_options(small, (0, 1))
+    assert attention_options(large, (0, 1)) is not attention_options(large, (0, 1))
+
+
 @SOME
 @given(instances.problems())
 def test_rows_go_from_many_devices_to_few_and_each_stands_once(problem):
@@ -69,25 +78,69 @@ def test_the_json_of_any_answer_is_finite_and_reads_back(problem):
 @SOME
 @given(instances.problems())
 def test_what_a_floor_leaves_out_is_slower_than_the_cutoff(problem):
-    wide, cutoff = search(problem, 3, prune=False), np.inf
-    if len(wide.top) == 3:
-        cutoff = wide.top[-1].step_time_s
-    for used, row in rows_of(problem):
-        whole = {key for tables in tabulate(problem, used, row, prune=False) for key in sizes_of(tables)}
-        kept = tabulate(problem, used, row, prune=False, cutoff_s=cutoff)
-        left = {key for tables in kept for key in sizes_of(tables)}
-        assert left <= whole
-        pp = math.prod(row)
-        listed = [c for c in wide.top if c.tables.group.used == used and c.tables.group.pp_row == row]
-        for candidate in listed:
-            tables = candidate.tables
-            a, e = tables.attention.options, tables.expert.options
-            assert (pp, "attention", *(int(s[candidate.attention]) for s in a.sizes)) in left
-            assert (pp, "expert", *(int(s[candidate.expert]) for s in e.sizes)) in left
+    everything = search(problem, 40, prune=False).top
+    if not everything:
+        return
+    families = Families(problem, rows_of(problem), hbm_bytes(problem))
+    cutoff = everything[min(3, len(everything)) - 1].step_time_s
+    left = {row: families.take(*row, cutoff) for row in rows_of(problem)}
+    for candidate in everything:
+        if candidate.step_time_s > cutoff:
+            break
+        group = candidate.tables.group
+        kept = next(sized for sized in left[group.used, group.pp_row] if sized.group == group)
+        for name in ("attention", "expert"):
+            options, position = getattr(candidate.tables, name).options, getattr(candidate, name)
+            assert row_of(options, position) in {
+                row_of(getattr(kept, name), i) for i in range(len(getattr(kept, name)))
+            }
+        dp, batch = candidate.key[2], candidate.key[7]
+        assert dp in kept.dp
+        assert dp * batch in kept.products
+        batches = np.asarray(candidate.tables.cell.micro_batch).reshape(-1).tolist()
+        assert kept.allowed[kept.dp.tolist().index(dp), batches.index(batch)].any()
 
 
-def sizes_of(tables):
-    """Sizes of the options of both grids of a group."""
-    for name in ("attention", "expert"):
-        for sizes in zip(*getattr(tables, name).options.sizes, strict=True):
-            yield (tables.group.pp, name, *map(int, sizes))
+@pytest.mark.parametrize("speed", [0.1, 10.0])
+def test_without_communication_a_floor_is_the_step_itself(speed):
+    problem = problem_of(tiny_facts((1,), hbm_mb=100_000, speed=speed))
+    row, fastest = rows_of(problem)[0], search(problem, 1).top[0].step_time_s
+    kept = [Families(problem, [row], np.inf).take(*row, fastest * share) for share in (1.0, 1.0 - 1e-6)]
+    assert [len(groups) for groups in kept] == [1, 0]
+
+
+@SOME
+@given(instances.problems())
+def test_a_family_lists_what_its_rows_list_by_themselves(problem):
+    families = Families(problem, rows_of(problem), np.inf)
+    for used, pp_row in rows_of(problem):
+        alone = {sized.group: sized for sized in sized_groups(problem, used, pp_row)}
+        shared = {sized.group: sized for sized in families.take(used, pp_row, np.finfo(float).max)}
+        assert shared.keys() <= alone.keys()
+        for group, here in shared.items():
+            there = alone[group]
+            same_dp = np.isin(there.dp, here.dp)
+            assert (there.allowed[same_dp] == here.allowed).all()
+            for name, memory in (("attention", "memory_attention"), ("expert", "memory_expert")):
+                listed = [row_of(getattr(there, name), i) for i in range(len(getattr(there, name)))]
+                where = [listed.index(row_of(getattr(here, name), i)) for i in range(len(getattr(here, name)))]
+                assert where == sorted(where)
+                products = np.isin(there.products, here.products)
+                for mine, theirs in zip(bytes_of(getattr(here, memory)), bytes_of(getattr(there, memory)), strict=True):
+                    own = theirs[products] if theirs.shape[0] > 1 else theirs
+                    assert np.array_equal(mine, own[..., where])
+
+
+def row_of(options, position):
+    """An option as a tuple."""
+    return (*(tuple(map(int, row[position])) for row in options.rows), int(options.choice[position]))
+
+
+def bytes_of(memory):
+    """Bytes of every option on every kind of stage."""
+    return [
+        np.asarray(v)[..., memory.entry]
+        for values in (memory.hbm, memory.host, memory.nvme)
+        for v in values
+        if np.ndim(v)
+    ]

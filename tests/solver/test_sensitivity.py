@@ -14,6 +14,7 @@ from test_backends import SETTINGS
 from tiny_cases import tiny_facts
 
 from mapsearch.errors import UsageError
+from mapsearch.sensitivities import sampled
 from mapsearch.sensitivities.api import sensitivity
 from mapsearch.sensitivities.inputs import at_value, read_over
 from mapsearch.solver.explain.relax import with_hbm
@@ -249,3 +250,37 @@ def test_bad_ranges_are_one_sentence(over, said):
 def test_options_that_do_not_go_together_are_refused(options, said):
     with pytest.raises(UsageError, match=said):
         asked(tiny_facts((2, 2)), **options)
+
+
+@pytest.mark.parametrize(
+    "over", ["bandwidth.rack=0.1GB/s..50GB/s", "capacity_factor=1..4", "sequence_length=128,256,512"]
+)
+def test_what_is_known_from_other_values_changes_no_answer(over, monkeypatch):
+    facts = tiny_facts((2, 2), hbm_mb=300.0, dispatcher=["all-to-all", "fixed-all-to-all"])
+    plain = {"over": over, "profile": facts.profile}
+    seen = []
+
+    def told(problem, k, *, known_s=math.inf, **rest):
+        seen.append(known_s)
+        return search(problem, k, known_s=known_s, **rest)
+
+    def untold(problem, k, *, known_s=math.inf, **rest):
+        return search(problem, k, **rest)
+
+    monkeypatch.setattr(sampled, "search", told)
+    first = sensitivity(facts.model, facts.run, facts.fabric, **plain)
+    monkeypatch.setattr(sampled, "search", untold)
+    second = sensitivity(facts.model, facts.run, facts.fabric, **plain)
+
+    assert [piece.model_dump() for piece in first.pieces] == [piece.model_dump() for piece in second.pieces]
+    assert first.solves == second.solves >= 3
+    assert any(math.isfinite(known_s) for known_s in seen)
+
+
+def test_a_known_mapping_that_only_just_fits_does_not_hide_the_optimum(monkeypatch):
+    facts = tiny_facts((2, 2), hbm_mb=300.0)
+    best = search(problem_of(facts), 1).top[0].step_time_s
+    monkeypatch.setattr(sampled, "_time_s", lambda mapping, problem: 0.5 * best)
+    sampler = sampled.Sampler(lambda value: facts, None, lambda _progress: None, None)
+
+    assert [sampler.solve(value).step_time_s for value in (1.0, 2.0)] == [best, best]

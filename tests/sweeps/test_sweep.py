@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from tiny_sweeps import BASE
 
 import mapsearch
 from mapsearch.errors import BackendMissing, InputError, UsageError
@@ -233,3 +234,32 @@ def test_the_data_of_a_sweep_will_do(folder):
         mapsearch.sweep(spec, folder.out)
     with pytest.raises(InputError, match="'nope' is not a setting"):
         mapsearch.sweep(Sweep(**spec), folder.out)
+
+
+def test_items_can_ask_for_a_certificate(folder):
+    grid = {"certify": [False, True], "fix.tp": [1, 2]}
+    base = {**BASE, "devices": 2, "proof": "auto"}
+    result = mapsearch.sweep(folder.sweep(grid=grid, base=base), folder.out, jobs=1)
+    plain, certified = result.records[:2], result.records[2:]
+
+    assert [record.status for record in result.records] == ["optimal"] * 4
+    assert not any(record.certified or record.proofs for record in plain)
+    for record, without in zip(certified, plain, strict=True):
+        assert record.certified
+        assert record.proof == "proven"
+        assert {"decomposition", "cpsat", "milp"} <= {proof["backend"] for proof in record.proofs}
+        assert (record.step_time_s, record.sizes) == (without.step_time_s, without.sizes)
+
+
+def test_a_certificate_that_is_not_asked_for_is_the_same_item(folder):
+    first = run.plan_of(folder.sweep(grid={"devices": [1]})).items[0].key
+    assert run.plan_of(folder.sweep(grid={"devices": [1], "certify": [False]})).items[0].key == first
+    assert run.plan_of(folder.sweep(grid={"devices": [1], "certify": [True]})).items[0].key != first
+    with pytest.raises(InputError, match="takes true or false, not 'yes'"):
+        run.plan_of(folder.sweep(grid={"devices": [1], "certify": ["yes"]}))
+
+
+def test_a_certificate_without_a_proof_is_a_failed_item(folder):
+    record = mapsearch.sweep(folder.sweep(grid={"devices": [1], "certify": [True]}), folder.out, jobs=1).records[0]
+    assert record.error.kind == "UsageError"
+    assert "none and certify exclude each other" in record.error.message

@@ -10,7 +10,7 @@ modelscope/ms-swift issue 8219, refused by 0.15, run by 0.16.
 from __future__ import annotations
 
 from mapsearch import arrays as np
-from mapsearch.axes import CpKind, Offload, Recompute, Schedule
+from mapsearch.axes import CpKind, Hidden, Offload, Recompute, Schedule
 from mapsearch.constraints.divisibility import chunks
 from mapsearch.constraints.frameworks.rules import FrameworkRule, JointRule, always, ranged
 from mapsearch.constraints.frameworks.shared import microbatches, not_interleaved
@@ -29,10 +29,10 @@ def _interleave_broken(c: CellView) -> Num:
 
 def _overlap_broken(c: CellView) -> Num:
     """M17: EP overlap needs VPP when PP > 1, and neither full nor MoE recompute."""
-    asked = c.facts.run.overlap.expert_all_to_all and c.facts.model.moe is not None
+    asked = c.hides(Hidden.EXPERT_ALL_TO_ALL) * (c.facts.model.moe is not None)
     again = (np.asarray(c.recompute) & (Recompute.FULL | Recompute.MOE)) != 0
     needs_vpp = (c.pp > 1) & (np.asarray(c.vpp) < 2)
-    return (again | needs_vpp) & asked
+    return (again | needs_vpp) * asked
 
 
 def _sequence_parallel_broken(a: AttentionView) -> Num:
@@ -42,7 +42,7 @@ def _sequence_parallel_broken(a: AttentionView) -> Num:
 def _no_overlap(c: CellView) -> str:
     if not c.facts.model.moe:
         return "the model has no routed experts"
-    return "" if c.facts.run.overlap.expert_all_to_all else "the run does not overlap the expert all-to-all"
+    return "" if c.hides(Hidden.EXPERT_ALL_TO_ALL) else "the expert all-to-all is not overlapped"
 
 
 def _no_sequence_parallel_needed(a: AttentionView) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
@@ -73,12 +73,15 @@ class Backend(Protocol):
     def refute(
         self,
         problem: Problem,
-        cells: list[CellProblem],
+        cells: Iterable[CellProblem],
         cutoff_s: float,
         known: Set[Key],
         deadline: float | None = None,
     ) -> Refutation:
-        """Prove that no mapping outside `known` is feasible and faster than the cutoff, or show one."""
+        """Prove that no mapping outside `known` is feasible and faster than the cutoff, or show one.
+
+        Each cell is asked for once and let go, so that a large space may be made as it is needed.
+        """
 
 
 def every_table(problem: Problem, *, prune: bool = False) -> Iterator[Tables]:

@@ -164,12 +164,12 @@ def matching(encoding: Encoding, key: Key) -> Cut:
 def members(cell: CellProblem, key: Key) -> tuple[Positions, Positions] | None:
     """Attention and expert options of a cell whose pairs have this key, None when there is no such pair."""
     base = pair_key(cell, 0, 0)
-    if (base[3], base[7:13]) != (key[3], key[7:13]):  # stages and variant, which the whole cell shares
+    if (base[3], base[7:-2]) != (key[3], key[7:-2]):  # stages and variant, which the whole cell shares
         return None
     found = []
     for options, table, sizes, choice in (
-        (cell.attention, cell.tables.attention, key[:3], key[13]),
-        (cell.expert, cell.tables.expert, key[4:7], key[14]),
+        (cell.attention, cell.tables.attention, key[:3], key[-2]),
+        (cell.expert, cell.tables.expert, key[4:7], key[-1]),
     ):
         mask = table.options.choice[options.positions] == choice
         for own, size in zip(table.options.sizes, sizes, strict=True):

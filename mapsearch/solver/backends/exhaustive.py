@@ -5,7 +5,7 @@ Contents: Exhaustive.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 
 import numpy as np
 
@@ -40,24 +40,25 @@ class Exhaustive:
     def refute(
         self,
         problem: Problem,
-        cells: list[CellProblem],
+        cells: Iterable[CellProblem],
         cutoff_s: float,
         known: Set[Key],
         deadline: float | None = None,
     ) -> Refutation:
         """Look at every pair that is faster than the cutoff."""
-        literals = 0
-        for number, cell in enumerate(cells):
+        number = literals = 0
+        for cell in cells:
             if remaining_s(deadline) <= 0.0:
                 return Refutation("unknown", cells=number, literals=literals)
+            number += 1
             literals += len(cell.attention) + len(cell.expert)
             times = feasible_times(problem, cell)
             for flat in np.flatnonzero(times < cutoff_s):
                 attention, expert = divmod(int(flat), len(cell.expert))
                 witness = candidate_of(cell, attention, expert, float(times.reshape(-1)[flat]))
                 if witness.key not in known:
-                    return Refutation("counterexample", witness=witness, cells=number + 1, literals=literals)
-        return Refutation("proven", cells=len(cells), literals=literals)
+                    return Refutation("counterexample", witness=witness, cells=number, literals=literals)
+        return Refutation("proven", cells=number, literals=literals)
 
 
 def feasible_times(problem: Problem, cell: CellProblem) -> Floats:

@@ -6,7 +6,7 @@ Contents: Raw, Session, RoundsBackend.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -118,7 +118,7 @@ class RoundsBackend(ABC):
     def refute(
         self,
         problem: Problem,
-        cells: list[CellProblem],
+        cells: Iterable[CellProblem],
         cutoff_s: float,
         known: Set[Key],
         deadline: float | None = None,

@@ -1,6 +1,6 @@
 """Binding in value: the least relaxation of a limit that unlocks a faster mapping (FORMULAS 7.1).
 
-Contents: bindings.
+Contents: bindings, nearest_bindings.
 
 For every ranked mapping: among the mappings that are faster than it and break only one limit, the one that breaks it
 least. Zero slack is neither needed nor enough for a limit to bind. HBM is looked at up to `tables.WHAT_IF` of its
@@ -23,6 +23,7 @@ from mapsearch.quantity import Floats
 from mapsearch.relation import Relation
 from mapsearch.solver.bounds import Slice, memory_floor, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Block, Index, block_of, evaluate_block, option_bounds, pair_view, widened
+from mapsearch.solver.explain.probe import OutOfTime
 from mapsearch.solver.explain.relax import rounded_up
 from mapsearch.solver.options import Ints
 from mapsearch.solver.problem import Problem
@@ -62,6 +63,15 @@ class Frontier:
             ]
             self.points.append(point)
 
+    def steps(self, faster_than_s: float) -> list[Blocked]:
+        """What more and more excess unlocks, each faster than the one before and than a given time."""
+        taken: list[Blocked] = []
+        for point in sorted(self.points, key=lambda p: (p.excess, p.step_time_s, p.key)):
+            if point.step_time_s < faster_than_s * (1.0 - 1e-9):
+                taken.append(point)
+                faster_than_s = point.step_time_s
+        return taken
+
     def nearest(self, faster_than_s: float) -> Blocked | None:
         """The least excess that unlocks something faster."""
         better = [p for p in self.points if p.step_time_s < faster_than_s * (1.0 - 1e-9)]
@@ -85,6 +95,29 @@ def bindings(problem: Problem, found: Search, deadline: float | None = None) -> 
     except KeyboardInterrupt:
         return [(None, "interrupted before what binds was found")] * len(found.top)
     return [_binding(problem, candidate, relations, fronts) for candidate in found.top]
+
+
+def nearest_bindings(
+    problem: Problem, found: Search, candidate: Candidate, count: int, deadline: float | None
+) -> list[Binding]:
+    """The nearest relaxations that unlock something faster than a ranked mapping: of every limit the nearest first.
+
+    A limit's next steps follow, as far as `WHAT_IF` reaches, each of which unlocks something faster still; relative
+    excess decides the order. Exact as `bindings` is. Raises OutOfTime.
+    """
+    relations = [r for r in problem.side("pair") if r.name.startswith(RELAXABLE) and _may_bind(problem, r)]
+    firsts: list[tuple[float, Relation, Blocked]] = []
+    later: list[tuple[float, Relation, Blocked]] = []
+    for relation in relations:
+        if deadline is not None and time.monotonic() > deadline:
+            raise OutOfTime
+        front = blocked_by(problem, found, relation, every=True)
+        steps = front.steps(candidate.step_time_s)
+        ranked = [(step.excess / _scale(problem, relation), relation, step) for step in steps]
+        firsts += ranked[:1]
+        later += ranked[1:]
+    order = [*sorted(firsts, key=lambda entry: entry[0]), *sorted(later, key=lambda entry: entry[0])]
+    return [_told(problem, candidate, relation, point) for _, relation, point in order[:count]]
 
 
 def _may_bind(problem: Problem, relation: Relation) -> bool:
@@ -112,10 +145,13 @@ def _nearest_front(problem: Problem, found: Search, relation: Relation) -> Front
     return front
 
 
-def blocked_by(problem: Problem, found: Search, relation: Relation, share: float = WHAT_IF) -> Frontier:
+def blocked_by(
+    problem: Problem, found: Search, relation: Relation, share: float = WHAT_IF, *, every: bool = False
+) -> Frontier:
     """The frontier of mappings faster than the slowest listed one that break only this relation.
 
-    `share` of the HBM limit is what a mapping may need, whichever relation is asked for.
+    `share` of the HBM limit is what a mapping may need, whichever relation is asked for. `every` goes on beyond the
+    point nearest to the fastest mapping.
     """
     free = problem.without(relation.name)
     slower_s = max(c.step_time_s for c in found.top)
@@ -133,7 +169,7 @@ def blocked_by(problem: Problem, found: Search, relation: Relation, share: float
     heapq.heapify(heap)
     while heap:
         excess, number, position, rank = heapq.heappop(heap)
-        nearest = front.nearest(fastest)
+        nearest = None if every else front.nearest(fastest)
         if nearest is not None and excess >= nearest.excess:
             break
         cells, tables = lists[number, position], found.groups[number]
@@ -241,19 +277,21 @@ def _binding(
         share = f"{WHAT_IF - 1.0:.0%}"
         return None, f"no limit binds: up to {share} more HBM would unlock nothing faster"
     name = min(blocked, key=lambda n: blocked[n].excess / scale[n])
-    relation, point = next(r for r in relations if r.name == name), blocked[name]
+    relation = next(r for r in relations if r.name == name)
+    return _told(problem, candidate, relation, blocked[name]), ""
+
+
+def _told(problem: Problem, candidate: Candidate, relation: Relation, point: Blocked) -> Binding:
+    """A blocked mapping as what binds: the lever in the user's own input, and what it unlocks."""
     relax, lever = _lever(problem, relation, point)
-    return (
-        Binding(
-            relation=name,
-            lever=lever,
-            relax_by=relax,
-            unit="share of the step" if _is_share(relation) else relation.unit,
-            unlock=difference(candidate.key, point.key),
-            gain=1.0 - point.step_time_s / candidate.step_time_s,
-            step_time_s=point.step_time_s,
-        ),
-        "",
+    return Binding(
+        relation=relation.name,
+        lever=lever,
+        relax_by=relax,
+        unit="share of the step" if _is_share(relation) else relation.unit,
+        unlock=difference(candidate.key, point.key),
+        gain=1.0 - point.step_time_s / candidate.step_time_s,
+        step_time_s=point.step_time_s,
     )
 
 

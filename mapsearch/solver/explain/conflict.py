@@ -1,132 +1,147 @@
-"""Why nothing fits: a minimal conflict among relations, what each relation rejects, and relaxations that work.
+"""Why nothing fits: all minimal sets of relations that no mapping satisfies together.
 
-Contents: explain_infeasible, minimal_conflict.
+Contents: minimal_conflict, Enumeration, minimal_conflicts, kind_of, blamed.
 
-A conflict is a set of relations that no mapping satisfies together while every proper subset of it can be satisfied
-(FORMULAS 7.2). It is grown from the front of a list, so that what nobody can change is blamed before what a user asked
-for. Relations that need a layout of layers (memory, exposure) count as broken by a mapping that has none.
+No mapping satisfies all of a conflict, and every proper subset of it can be satisfied (FORMULAS 7.2). Conflicts are
+found as minimal hitting sets: of every set of relations that a mapping was seen to satisfy, a conflict holds one that
+this set lacks. A minimal set that does so either is a conflict (each of its proper subsets was seen satisfied), or a
+mapping satisfies it and gives another set to hit. Smallest first; of equals what nobody can change comes before what a
+user asked for. Relations that need a layout of layers (memory, exposure) count as broken by a mapping that has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
 
-from mapsearch.answer import Conflict, Relaxation
-from mapsearch.constraints.capacity import bytes_text, usable_hbm_bytes
+from mapsearch.axes import CHOICES, SIZES
 from mapsearch.relation import Relation
-from mapsearch.solver.explain.probe import OutOfTime, Probe
-from mapsearch.solver.explain.relax import relaxations
-from mapsearch.solver.explain.states import states_sentence
+from mapsearch.solver.explain.hitting import Hitting, TooMany
+from mapsearch.solver.explain.probe import Probe
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.ranking import mapping_of
 
+Kind = Literal["physics", "framework", "user", "mixed"]
 BLAME = ("physics", "topology", "placement")
 """Origins in the order of blame; frameworks follow, and the user's own constraints come last."""
-WHOSE = {
-    "physics": "",
-    "topology": "the cluster: ",
-    "placement": "the run's placement: ",
-    "user": "your constraint: ",
-}
+OWN = ("user", "placement")
+"""Origins of rules that the user wrote into the run."""
+AXES = frozenset((*SIZES, *CHOICES))
 
 
-def minimal_conflict(problem: Problem, probe: Probe | None = None) -> list[Relation]:
-    """Relations that no mapping satisfies together and every proper subset of which some mapping does.
-
-    Empty when the problem can be satisfied after all.
-    """
-    asked = probe or Probe(problem)
-    alone = [relation for relation in problem.relations if relation.side != "pair"]
-    pool = alone if not asked.satisfiable(alone) else [*problem.side("pair"), *sorted(alone, key=_blame)]
-    core = _shrunk(sorted(pool, key=_blame) if pool is alone else pool, asked.satisfiable)
-    order = [relation.name for relation in problem.relations]
-    return sorted(core, key=lambda relation: order.index(relation.name))
-
-
-def _blame(relation: Relation) -> int:
+def blamed(relation: Relation) -> int:
+    """The place of a relation's origin in the order of blame."""
     if relation.origin in BLAME:
         return BLAME.index(relation.origin)
     return len(BLAME) + (relation.origin == "user")
 
 
-def _shrunk(pool: list[Relation], satisfiable: Callable[[list[Relation]], bool]) -> list[Relation]:
-    """A minimal conflict within a pool: the last relation of its shortest conflicting start is in it, and so on."""
-    core: list[Relation] = []
-    while satisfiable(core):
-        low, high, step = 0, 1, 1
-        while high <= len(pool) and satisfiable([*core, *pool[:high]]):
-            low, step = high, 2 * step
-            high = min(low + step, len(pool)) if low < len(pool) else len(pool) + 1
-        if high > len(pool):
-            return []
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if satisfiable([*core, *pool[:middle]]) else (low, middle)
-        core, pool = [*core, pool[high - 1]], pool[: high - 1]
-    return core
+def kind_of(core: Iterable[Relation]) -> Kind:
+    """Whose rules conflict. A limit of exposure is the user's, but what is exposed is physics."""
+    parties = set()
+    for relation in core:
+        if relation.origin in OWN:
+            parties.add("user")
+        elif relation.name.startswith("exposed"):
+            parties |= {"user", "physics"}
+        else:
+            parties.add("physics" if relation.origin in ("physics", "topology") else "framework")
+    if parties == {"user"}:
+        return "user"
+    if "user" in parties:
+        return "mixed"
+    return "framework" if "framework" in parties else "physics"
 
 
-def explain_infeasible(
-    problem: Problem, deadline: float | None = None
-) -> tuple[list[Conflict], list[Relaxation], dict[str, int], list[str]]:
-    """A minimal conflict, relaxations that were solved again, the rejection tally, and notes.
+def minimal_conflict(problem: Problem, probe: Probe | None = None) -> list[Relation]:
+    """Relations that no mapping satisfies together and every proper subset of which some mapping does.
 
-    When the time ends, or the user stops it, what was found until then is returned with a note.
+    The smallest such set; empty when the problem can be satisfied after all.
     """
-    probe = Probe(problem, deadline)
-    conflicts: list[Conflict] = []
-    found: list[Relaxation] = []
-    tally: dict[str, int] = {}
-    notes: list[str] = []
+    found = minimal_conflicts(probe or Probe(problem), most=1)
+    return found.conflicts[0] if found.conflicts else []
+
+
+@dataclass
+class Enumeration:
+    """Minimal conflicts in the order in which they were found."""
+
+    conflicts: list[list[Relation]] = field(default_factory=list)
+    complete: bool = False
+    """True when there is no other minimal conflict."""
+    restates: list[int] = field(default_factory=list)
+    """For each conflict: the number of an earlier one that is the same fact, from 1 on; 0 when it is a fact of its
+    own."""
+
+
+def minimal_conflicts(probe: Probe, most: int, found: Enumeration | None = None) -> Enumeration:
+    """So many minimal conflicts at most, as distinct facts as there are first.
+
+    They are entered into `found` one by one, so that it holds something when the time ends. Raises OutOfTime.
+    """
+    result = found if found is not None else Enumeration()
+    relations = sorted(probe.problem.relations, key=blamed)
+    bits = {relation.name: bit for bit, relation in enumerate(relations)}
+    every = (1 << len(relations)) - 1
+    pair = [relation.name for relation in probe.problem.side("pair")]
+    lacking = [_bits(bits, (*broken, *pair)) for broken in probe.masks.least_broken]
     try:
-        tally = probe.masks.rejections()
-        core = minimal_conflict(problem, probe)
-        conflicts.append(_conflict(probe, core))
-        tally |= _too_large(probe, core)
-        notes += _remarks(problem, core)
-        for answer in relaxations(probe, core):
-            found += [answer] if isinstance(answer, Relaxation) else []
-            notes += [answer] if isinstance(answer, str) else []
-    except OutOfTime:
-        notes.append("the time limit ended the explanation early: more changes may help")
-    except KeyboardInterrupt:
-        notes.append("interrupted: the explanation is not complete, and more changes may help")
-    return conflicts, found, tally, notes
+        hitting = Hitting.of(lacking or [0])
+        while True:
+            open_sets = [one for one in hitting.sets if one not in _known(result, bits)]
+            if not open_sets or len(result.conflicts) >= most:
+                result.complete = not open_sets
+                return result
+            one = min(open_sets, key=lambda code: _order(code, relations, result))
+            core = [relation for bit, relation in enumerate(relations) if one >> bit & 1]
+            satisfied = probe.witness(relation.name for relation in core)
+            if satisfied is None:
+                _enter(result, core, probe.problem)
+            else:
+                hitting.add(every & ~_bits(bits, satisfied))
+    except TooMany:
+        return result
 
 
-def _conflict(probe: Probe, core: list[Relation]) -> Conflict:
-    return Conflict(
-        relations=[relation.name for relation in core],
-        sentences=[_sentence(probe, relation, core) for relation in core],
-    )
+def _bits(places: dict[str, int], names: Iterable[str]) -> int:
+    return sum(1 << places[name] for name in names)
 
 
-def _too_large(probe: Probe, core: list[Relation]) -> dict[str, int]:
-    """Cells that the rules allow and of which no pair of options fits into HBM, where that is the conflict."""
-    best = probe.leanest(probe.problem.relations) if [r.name for r in core] == ["hbm"] else None
-    return {"hbm": int((best.floors > usable_hbm_bytes(probe.problem.facts)).sum())} if best else {}
+def _known(result: Enumeration, bits: dict[str, int]) -> set[int]:
+    return {_bits(bits, (relation.name for relation in core)) for core in result.conflicts}
 
 
-def _remarks(problem: Problem, core: list[Relation]) -> list[str]:
-    """Says so when nothing but the user's own constraints conflict."""
-    if not core or any(relation.origin != "user" for relation in core):
-        return []
-    fabric = problem.facts.fabric
-    levels = " x ".join(str(size) for size in fabric.fan_outs)
-    return [f"only your own constraints conflict; {fabric.name} has {fabric.devices:,} devices ({levels}) to cut"]
+def _order(code: int, relations: list[Relation], result: Enumeration) -> tuple[bool, int, list[int], int]:
+    """Facts of their own first, then small sets, then what nobody can change, then the order of relations."""
+    core = [relation for bit, relation in enumerate(relations) if code >> bit & 1]
+    again = any(_alike(core, other) for other in result.conflicts)
+    return again, len(core), sorted((blamed(relation) for relation in core), reverse=True), code
 
 
-def _sentence(probe: Probe, relation: Relation, core: list[Relation]) -> str:
-    """One relation of a conflict in words, with the numbers that the facts give it."""
-    facts = probe.problem.facts
-    if relation.name != "hbm":
-        said = relation.told(facts)
-        return said if said.startswith("you ") else WHOSE.get(relation.origin, f"{relation.origin}'s rule: ") + said
-    text = f"{states_sentence(facts)}; {relation.told(facts).split('; ', 1)[1]}"
-    best = probe.leanest(probe.problem.relations if len(core) == 1 else core)
-    if best is None:
-        return text
-    under = "" if len(core) == 1 else " under the other rules named here"
-    offload = mapping_of(best.candidate).model_dump()["offload"]
-    away = "" if offload == "none" else f" with offload {offload}"
-    return f"{text}; the leanest mapping{under} peaks at {bytes_text(best.peak_bytes)}{away}"
+def _alike(core: list[Relation], other: list[Relation]) -> bool:
+    """One fact told by two rules.
+
+    The same wishes of the user against laws about the same axis; all the same but for one law in the place of another
+    about the same axis; or a limit of memory or exposure in the place of a layer for each pipeline chunk, without which
+    there is no memory to speak of.
+    """
+    here, there = ({relation.name: relation for relation in one} for one in (core, other))
+    mine, theirs = ([one[name] for name in one if name not in rest] for one, rest in ((here, there), (there, here)))
+    if len(mine) == len(theirs) == 1 and mine[0].side == "pair" and theirs[0].name == "layers_fill_stages":
+        return True
+    laws = [relation for relation in (*mine, *theirs) if relation.origin in OWN or relation.side == "pair"]
+    if laws or len(mine) == len(core) or not mine or not theirs:
+        return False
+    wishes = [relation for relation in core if relation.origin in OWN]
+    return (bool(wishes) or len(mine) == len(theirs) == 1) and bool(_axes(mine) & _axes(theirs))
+
+
+def _axes(relations: list[Relation]) -> set[str]:
+    return {lever for relation in relations for lever in relation.levers if lever in AXES}
+
+
+def _enter(result: Enumeration, core: list[Relation], problem: Problem) -> None:
+    place = {relation.name: number for number, relation in enumerate(problem.relations)}
+    again = next((n for n, other in enumerate(result.conflicts, start=1) if _alike(core, other)), 0)
+    result.conflicts.append(sorted(core, key=lambda relation: place[relation.name]))
+    result.restates.append(result.restates[again - 1] or again if again else 0)

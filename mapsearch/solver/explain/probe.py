@@ -1,12 +1,12 @@
 """One explanation's questions to the search, each answered once: can this set of relations be satisfied, does this fit.
 
-Contents: OutOfTime, Probe, certified.
+Contents: OutOfTime, Probe, kept, certified.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from functools import cached_property
 
@@ -21,6 +21,8 @@ from mapsearch.solver.search import Candidate, search
 
 MEMORY = ("hbm", "host_memory", "nvme_capacity")
 """Pair relations that are answered without looking at times."""
+WIDE = 2
+"""Larger sets of relations that are tried before the set that is asked about."""
 SAME = 1e-9
 """Relative difference of two float sums of the same terms in another order."""
 
@@ -35,7 +37,7 @@ class Probe:
     def __init__(self, problem: Problem, deadline: float | None = None) -> None:
         self.problem = problem
         self.deadline = deadline
-        self._satisfiable: dict[frozenset[str], bool] = {}
+        self._witnesses: dict[frozenset[str], frozenset[str] | None] = {}
         self._leanest: dict[frozenset[str], Leanest | None] = {}
 
     @cached_property
@@ -51,21 +53,36 @@ class Probe:
 
     def subset(self, relations: Iterable[Relation]) -> Problem:
         """The problem with only these relations, in their usual order."""
-        names = {relation.name for relation in relations}
+        return self.subset_of({relation.name for relation in relations})
+
+    def subset_of(self, names: Container[str]) -> Problem:
+        """The problem with only the relations of these names."""
         return replace(self.problem, relations=tuple(r for r in self.problem.relations if r.name in names))
 
     def satisfiable(self, relations: Iterable[Relation]) -> bool:
         """Whether some mapping satisfies all of these relations."""
-        part = self.subset(relations)
-        names = frozenset(relation.name for relation in part.relations)
-        if names not in self._satisfiable:
-            self.hurry()
-            alone = [relation.name for relation in part.relations if relation.side != "pair"]
-            self._satisfiable[names] = self.masks.legal(alone) and self._joined(part)
-        return self._satisfiable[names]
+        return self.witness(relation.name for relation in relations) is not None
 
-    def _joined(self, part: Problem) -> bool:
-        return not part.side("pair") or self.fits(part) is not None
+    def witness(self, names: Iterable[str]) -> frozenset[str] | None:
+        """All relations that one mapping satisfies, the named ones among them; None when no mapping does."""
+        asked = frozenset(names)
+        if asked not in self._witnesses:
+            self.hurry()
+            self._witnesses[asked] = self._found(asked)
+        return self._witnesses[asked]
+
+    def _found(self, asked: frozenset[str]) -> frozenset[str] | None:
+        pair = {relation.name for relation in self.problem.side("pair")} & asked
+        every = frozenset(relation.name for relation in self.masks.relations)
+        wide = [every - broken for broken in self.masks.least_broken if not broken & asked]
+        if not wide or not pair:
+            return wide[0] if wide else None
+        # A mapping that keeps more than what is asked for answers more questions, and is found in a smaller space.
+        for more in dict.fromkeys((*(names | pair for names in wide[:WIDE]), asked)):
+            candidate = self.fits(self.subset_of(more))
+            if candidate is not None:
+                return more | kept(self.problem, candidate)
+        return None
 
     def leanest(self, relations: Iterable[Relation]) -> Leanest | None:
         """The mapping with the least peak under these relations, of which HBM and exposure do not count."""
@@ -100,6 +117,12 @@ class Probe:
         if not found.top and not found.complete:
             raise OutOfTime
         return found.top[0] if found.top else None
+
+
+def kept(problem: Problem, candidate: Candidate) -> frozenset[str]:
+    """The relations of a problem that the estimate of this one mapping satisfies."""
+    judged = margins(point_of(mapping_of(candidate), problem.facts), problem.relations)
+    return frozenset(margin.relation for margin in judged if margin.margin >= 0.0)
 
 
 def certified(problem: Problem, candidate: Candidate) -> bool:

@@ -1,0 +1,106 @@
+"""Inputs whose value an explanation moves: the facts at another value, and what a mapping takes there.
+
+Contents: Lever, bandwidths, hbm_needed, fastest_below, rivals_at, SAME.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from mapsearch.constraints.capacity import usable_hbm_bytes
+from mapsearch.constraints.views import PairView
+from mapsearch.costs.views import Facts
+from mapsearch.inventories.mapping import Mapping
+from mapsearch.sensitivities.exact import least_float
+from mapsearch.solver.explain.relax import with_hbm
+from mapsearch.solver.problem import Problem, problem_of
+from mapsearch.solver.ranking import time_of
+from mapsearch.solver.search import Candidate, search
+
+SAME = 1e-9
+"""Relative difference of two step times that add up in another order."""
+LOOK = 5
+"""Faster mappings that a first look collects."""
+HALVINGS = 40
+"""Steps of a bisection: to a digit far below the resolution that is promised."""
+
+
+@dataclass(frozen=True)
+class Lever:
+    """One number among the inputs."""
+
+    name: str
+    """`bandwidth.rack`."""
+    unit: str
+    now: float
+    at: Callable[[float], Facts]
+
+    def problem(self, value: float) -> Problem:
+        """The problem with the input at a value."""
+        return problem_of(self.at(value))
+
+    def time_s(self, mapping: Mapping, value: float) -> float:
+        """Step time of a mapping at a value; infinite where it does not fit."""
+        return time_of(mapping, self.problem(value))
+
+    def best_s(self, mappings: list[Mapping], value: float) -> float:
+        """Step time of the fastest of some mappings at a value; infinite when none fits."""
+        return min((self.time_s(mapping, value) for mapping in mappings), default=math.inf)
+
+    def crossing(self, first: list[Mapping], second: list[Mapping], near: float, far: float) -> float:
+        """Where the best of `second` overtakes the best of `first`, from a value where it is slower to one where it
+        is faster."""
+        for _ in range(HALVINGS):
+            middle = 0.5 * (near + far)
+            if self.best_s(second, middle) < self.best_s(first, middle):
+                far = middle
+            else:
+                near = middle
+        return far
+
+
+def bandwidths(facts: Facts) -> list[Lever]:
+    """The bandwidth of every level that has more than one unit."""
+
+    def at(level: str) -> Callable[[float], Facts]:
+        def changed(value: float) -> Facts:
+            levels = [replace(one, bytes_per_s=value) if one.name == level else one for one in facts.fabric.levels]
+            return replace(facts, fabric=replace(facts.fabric, levels=tuple(levels)))
+
+        return changed
+
+    return [
+        Lever(f"bandwidth.{level.name}", "B/s", level.bytes_per_s, at(level.name))
+        for level in facts.fabric.levels
+        if level.size > 1
+    ]
+
+
+def hbm_needed(view: PairView) -> float:
+    """HBM of a device, as the least float, with which one mapping fits. Unit: bytes."""
+    facts, peak = view.facts, max(map(float, view.memory))
+    guess = peak / (1.0 - facts.run.reserve) + facts.profile.runtime_bytes
+    return least_float(guess, lambda hbm: usable_hbm_bytes(with_hbm(facts, hbm)) >= peak)
+
+
+def fastest_below(problem: Problem, step_time_s: float, deadline: float | None) -> tuple[Candidate | None, bool]:
+    """The fastest mapping that is faster than a time, None without one, and whether all of the space was seen."""
+    limit = step_time_s * (1.0 - SAME)
+    found = search(problem, 1, deadline=deadline, known_s=limit)
+    return next((one for one in found.top if one.step_time_s < limit), None), found.complete
+
+
+def rivals_at(
+    problem: Problem, step_time_s: float, enough: int, deadline: float | None
+) -> tuple[list[Candidate], bool]:
+    """Mappings that are faster than a time, and whether the search for them came to its end.
+
+    Fewer than `enough` are returned only when there are no more; others need not be the fastest.
+    """
+    limit = step_time_s * (1.0 - SAME)
+    # Faster ones are often among few nested placements; only too few of them ask for the whole space.
+    look = search(replace(problem, first_look=True), max(enough, LOOK), deadline=deadline, known_s=limit)
+    found = look if len(look.top) >= enough else search(problem, enough, deadline=deadline, known_s=limit)
+    return [one for one in found.top if one.step_time_s < limit], found.complete

@@ -1,0 +1,134 @@
+"""When a slower mapping would win: the least change of one input at which it is the fastest.
+
+Contents: wins, REACH.
+
+Candidates are values at which it beats every mapping known so far; the nearest one is searched, and whoever is faster
+there joins the known, until none is. Bandwidths are looked at up and down to eight times and an eighth; memory down to
+what the mapping itself needs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mapsearch.costs.estimate import point_of
+from mapsearch.explaining.levers import Lever, bandwidths, hbm_needed, rivals_at
+from mapsearch.explanation import Win
+from mapsearch.inventories.mapping import Mapping
+from mapsearch.solver.explain.relax import with_hbm
+from mapsearch.solver.problem import Problem
+from mapsearch.solver.ranking import key_of_mapping, mapping_of, pair_view, time_of
+from mapsearch.solver.search import Candidate
+
+REACH = 8.0
+"""Bandwidths are looked at up to so many times as much, and down to as small a part."""
+SAMPLES = 6
+"""Values of a range at which the mapping is compared with those known, evenly in logarithms."""
+ROUNDS = 8
+"""Searches for one mapping at most."""
+RESOLUTION = 0.01
+"""Width of the bracket around the value at which it begins to win, as a share of it."""
+
+
+def wins(problem: Problem, top: list[Candidate], mapping: Mapping, deadline: float | None) -> list[Win]:
+    """For each input, the nearest value at which the mapping beats the known ones; the least change is searched."""
+    facts, key = problem.facts, key_of_mapping(mapping, problem.facts)
+    known = [mapping_of(one) for one in top if one.key != key]
+    ways = [
+        _Way(lever, _spread(lever.now, end), mapping, known)
+        for lever in bandwidths(facts)
+        for end in (lever.now / REACH, lever.now * REACH)
+    ]
+    memory, need = _memory(problem, mapping)
+    if need < memory.now:
+        ways.append(_Way(memory, [need], mapping, known))
+    for _ in range(ROUNDS):
+        nearest = min(ways, key=lambda way: way.change)
+        if nearest.value is None:
+            break
+        mine = nearest.lever.time_s(mapping, nearest.value)
+        rivals, complete = rivals_at(nearest.lever.problem(nearest.value), mine, 1, deadline)
+        faster = [mapping_of(rival) for rival in rivals if rival.key != key]
+        if not faster:
+            nearest.verified = complete
+            break
+        for way in ways:
+            way.meet(faster)
+    return [way.told() for way in ways]
+
+
+def _spread(now: float, end: float) -> list[float]:
+    return [now * (end / now) ** (step / SAMPLES) for step in range(1, SAMPLES + 1)]
+
+
+def _memory(problem: Problem, mapping: Mapping) -> tuple[Lever, float]:
+    """HBM as a lever, and what the mapping itself needs."""
+    facts = problem.facts
+    lever = Lever("hbm", "bytes", facts.fabric.device.hbm_bytes, lambda value: with_hbm(facts, value))
+    return lever, hbm_needed(pair_view(point_of(mapping, facts)))
+
+
+@dataclass
+class _Way:
+    """One input in one direction."""
+
+    lever: Lever
+    samples: list[float]
+    """Values at which the mapping is compared with the known ones, nearest to the present one first."""
+    mapping: Mapping
+    known: list[Mapping]
+    value: float | None = None
+    """The nearest value at which the mapping beats all that are known; None where none does."""
+    verified: bool = False
+
+    def __post_init__(self) -> None:
+        self.value = self._nearest()
+
+    @property
+    def change(self) -> float:
+        """How much the input changes, as a ratio of at least 1; infinite when no value helps."""
+        if self.value is None:
+            return math.inf
+        return max(self.value / self.lever.now, self.lever.now / self.value)
+
+    def meet(self, faster: list[Mapping]) -> None:
+        """Compare with more mappings."""
+        self.known = [*self.known, *faster]
+        if self.value is not None and not self._beats(self.value):
+            self.value = self._nearest()
+
+    def _beats(self, value: float) -> bool:
+        problem = self.lever.problem(value)
+        mine = time_of(self.mapping, problem)
+        return all(mine <= time_of(other, problem) for other in self.known)
+
+    def _nearest(self) -> float | None:
+        before = self.lever.now
+        for sample in self.samples:
+            if self._beats(sample):
+                return self._edge(before, sample)
+            before = sample
+        return None
+
+    def _edge(self, loses: float, beats: float) -> float:
+        """Between a value where it loses and one where it wins, the first at which it wins, up to the resolution."""
+        while abs(beats - loses) > RESOLUTION * min(beats, loses):
+            middle = 0.5 * (beats + loses)
+            loses, beats = (loses, middle) if self._beats(middle) else (middle, beats)
+        return beats
+
+    def told(self) -> Win:
+        """The finding."""
+        ends = (min(self.lever.now, *self.samples), max(self.lever.now, *self.samples))
+        step_time_s = None if self.value is None else self.lever.time_s(self.mapping, self.value)
+        return Win(
+            input=self.lever.name,
+            unit=self.lever.unit,
+            now=self.lever.now,
+            value=self.value,
+            tried=ends,
+            resolution=RESOLUTION,
+            step_time_s=step_time_s,
+            verified=self.verified,
+        )
