@@ -59,6 +59,13 @@ placement:
   tp: {board: 8}
   ep: {board: 8, rack: 8, pod: 2}
 ```"""
+CASE_EXAMPLE = """```yaml
+source: https://github.com/NVIDIA/Megatron-LM/issues/2762
+model: {name: Qwen3-30B-A3B}
+hardware: {gpu: H100, gpus: 8, gpus_per_node: 8}
+mapping: {tp: 1, pp: 1, ep: 8}
+run: {micro_batch: 1, distributed_optimizer: true}
+```"""
 SWEEP_EXAMPLE = """```yaml
 name: which-cluster
 base: {run: long-context-128k, time_limit: 120}
@@ -112,6 +119,14 @@ PAGES = {
         "One value for every axis, and where each axis lives: what `mapsearch check FILE` reads. Sizes that are left "
         "out are 1; tp*cp*dp and etp*ep*edp must be equal, since both grids cover the same devices.",
         MAPPING_EXAMPLE,
+    ),
+    "case": (
+        "mapsearch.inventories.case",
+        "Case",
+        "What somebody ran, on what and how, as far as it is known: what `mapsearch check CASE.yaml` judges ([how to]"
+        "(../how-to/judge-a-case.md)). Every fact may be missing; in its records, keys that are not known are listed "
+        "and not read, and one that looks like a slip of a known key is refused.",
+        CASE_EXAMPLE,
     ),
     "profile": (
         "mapsearch.inventories.profile",

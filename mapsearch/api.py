@@ -30,6 +30,7 @@ from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
 from mapsearch.progress import Progress
 from mapsearch.solver.alternatives import idle_devices_note, prices
+from mapsearch.solver.legality import framework_notes, joint_margins
 from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.provenance import Named, provenance_of
 from mapsearch.solver.prover import Prover, prover_of
@@ -110,6 +111,8 @@ def check(
     else:
         judged = ranked_mapping(1, point, problem.relations)
         found = judged.margins
+    found = [*found, *joint_margins(point)]
+    notes += framework_notes(point, found)
     return CheckReport(
         feasible=judged is not None and all(margin.margin >= 0.0 for margin in found),
         mapping=judged,

@@ -67,7 +67,7 @@ def run_of(row: dict[str, Any], model: Model) -> Run:
     if vocabulary not in VOCABULARY:
         raise Unfit("not represented", f"vocabulary method {vocabulary}: its exchanges stand in the pipeline's way")
     features, family = features_of(row), family_of(row)
-    framework: dict[str, Literal["megatron", "torchtitan", "deepspeed", "none"]] = {
+    framework = {
         "megatron": "megatron",
         "megatron-deepspeed": "megatron",
     }

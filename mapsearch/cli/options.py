@@ -121,7 +121,11 @@ def input_options(function: F) -> F:
             "--global-batch", type=click.IntRange(1, 2**40), metavar="SEQUENCES", help="Override the run's batch."
         ),
         click.option("--precision", metavar="FORMAT", help="bf16, fp16, fp8-tensor, fp8-block, mxfp8 or nvfp4."),
-        click.option("--framework", metavar="NAME", help="Legality rules: megatron, torchtitan, deepspeed or none."),
+        click.option(
+            "--framework",
+            metavar="NAME[@RELEASE]",
+            help="Legality rules: megatron, torchtitan, deepspeed, fsdp2, mindspeed or none; megatron@0.14.",
+        ),
     )(function)
 
 

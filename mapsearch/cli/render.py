@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.parametric import Sensitivity
+    from mapsearch.verdict import Verdict
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation
+    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Verdict
 
 _PIPE_WIDTH = 120
 

@@ -14,6 +14,7 @@ DOCUMENTS = {
     "model": "mapsearch.inventories.model:Model",
     "run": "mapsearch.inventories.run:Run",
     "mapping": "mapsearch.inventories.mapping:Mapping",
+    "case": "mapsearch.inventories.case:Case",
     "profile": "mapsearch.inventories.profile:Profile",
     "steps": "mapsearch.calibration.steps:MeasuredSteps",
     "topology": "mapsearch.topologies.spec:Topology",
@@ -25,6 +26,7 @@ DOCUMENTS = {
     "comparison": "mapsearch.comparison:Comparison",
     "explanation": "mapsearch.explanation:Explanation",
     "check": "mapsearch.answer:CheckReport",
+    "verdict": "mapsearch.verdict:Verdict",
 }
 """Document: where its record lives."""
 

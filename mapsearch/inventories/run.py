@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from mapsearch import axes
 from mapsearch.errors import listed, near_miss
+from mapsearch.frameworks import RELEASES, named
 from mapsearch.inventories.base import Inventory
 
 
@@ -51,6 +52,15 @@ def _decided(value: Any) -> Any:
 
 Either = Annotated[bool | list[bool], BeforeValidator(_decided)]
 """A flag, or both values of it: then the search decides."""
+
+
+def _framework(text: str) -> str:
+    named(text)
+    return text
+
+
+_RELEASED: Any = {"type": "string", "examples": list(RELEASES)}
+FrameworkName = Annotated[str, AfterValidator(_framework), WithJsonSchema(_RELEASED)]
 
 Vocabulary = Literal["last", "redistributed", "split-1", "split-2"]
 ComputePrecision = Literal["bf16", "fp16", "fp8-tensor", "fp8-block", "mxfp8", "nvfp4"]
@@ -189,8 +199,9 @@ class Run(Inventory):
     state: StateRecipe = StateRecipe()
     routing: Routing = Routing()
     overlap: Overlap = Overlap()
-    framework: Literal["megatron", "torchtitan", "deepspeed", "none"] = "megatron"
-    """Whose legality rules apply beyond physics (FORMULAS 5.2)."""
+    framework: FrameworkName = "megatron"
+    """Whose legality rules apply beyond physics (FORMULAS 5.2): `megatron`, `torchtitan`, `deepspeed`, `fsdp2`,
+    `mindspeed` or `none`, and after an @ the release: `megatron@0.14`. Without it the newest known one's hold."""
     sequence_parallel: bool = True
     gathered_inputs_kept: bool = False
     """Column-parallel layers save the gathered input, as PyTorch's own do; Megatron gathers again."""

@@ -16,6 +16,7 @@ from mapsearch.comparison import Comparison
 from mapsearch.explanation import Explanation
 from mapsearch.front import Front
 from mapsearch.parametric import Sensitivity
+from mapsearch.reports.cases import verdict_lines, verdict_markdown, verdict_records
 from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
 from mapsearch.reports.explanations import explanation_lines, explanation_markdown, explanation_records
 from mapsearch.reports.flat import answer_records, markdown_text, report_records
@@ -23,6 +24,7 @@ from mapsearch.reports.fronts import front_lines, front_markdown, front_records
 from mapsearch.reports.sensitivities import sensitivity_lines, sensitivity_markdown, sensitivity_records
 from mapsearch.reports.tables import solve_lines
 from mapsearch.reports.verdicts import check_lines
+from mapsearch.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ VIEWS: dict[type, View] = {
     CheckReport: View(check_lines, report_records, markdown_text),
     Front: View(front_lines, front_records, front_markdown),
     Sensitivity: View(sensitivity_lines, sensitivity_records, sensitivity_markdown),
+    Verdict: View(verdict_lines, verdict_records, verdict_markdown),
     Explanation: View(explanation_lines, explanation_records, explanation_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }

@@ -9,7 +9,9 @@ from explain_oracle import judged
 from tiny_cases import tiny_facts
 
 from mapsearch.constraints import ALL, relations_of
-from mapsearch.constraints.framework import BY_NAME
+from mapsearch.constraints.framework import BY_NAME, RULES
+from mapsearch.constraints.frameworks.mindspeed import REPLACED
+from mapsearch.constraints.frameworks.rules import FrameworkRule
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.search import search
 
@@ -31,6 +33,13 @@ def with_device(facts, **changes):
 
 def with_fabric(facts, **changes):
     return replace(facts, fabric=replace(facts.fabric, **changes))
+
+
+def with_framework(facts):
+    """The same facts under MindSpeed on the oldest core that it patches, which has the rules of older cores too."""
+    _name, _, release = facts.run.framework.partition("@")
+    older = release and float(release.split(".")[1]) < 12
+    return replace(facts, run=facts.run.replaced(framework="mindspeed@0.8" if older else "mindspeed"))
 
 
 INSTANCES = {
@@ -61,6 +70,28 @@ INSTANCES = {
     "megatron_zero": lambda: fixed(framework="megatron", zero=[2], pp=2),
     "megatron_schedule": lambda: fixed(framework="megatron", schedule=["zb-h1"], pp=2),
     "megatron_offload_activations": lambda: fixed(framework="megatron", offload=["activations"], pp=2),
+    "megatron_optimizer_instances": lambda: fixed(framework="megatron", ep=4, shard_replicas=2),
+    "megatron_kv_heads": lambda: fixed(framework="megatron@0.15", tp=4, model={"kv_heads": 2}),
+    "megatron_even_stages": lambda: fixed(framework="megatron@0.8", pp=2, model={"layers": 5}),
+    "megatron_even_chunks": lambda: fixed(
+        framework="megatron@0.10", schedule=["interleaved"], vpp=[2], pp=2, dp=1, global_batch=4, model={"layers": 6}
+    ),
+    "megatron_latent_attention": lambda: fixed(framework="megatron@0.9", model={"attention": "mla", "mla": MLA}),
+    "megatron_latent_tp": lambda: fixed(framework="megatron@0.10", tp=2, model={"attention": "mla", "mla": MLA}),
+    "megatron_offload_optimizer": lambda: fixed(framework="megatron@0.10", offload=["optimizer"]),
+    "fsdp2_zero": lambda: fixed(framework="fsdp2", zero=[1], dp=4),
+    "fsdp2_etp": lambda: fixed(framework="fsdp2", zero=[3], etp=2),
+    "fsdp2_interleave": lambda: fixed(
+        framework="fsdp2", zero=[3], schedule=["interleaved"], pp=2, dp=1, global_batch=5
+    ),
+    "fsdp2_interleave_multiple": lambda: fixed(
+        framework="fsdp2@2.4", zero=[3], schedule=["interleaved"], pp=2, dp=1, global_batch=3
+    ),
+    "mindspeed_schedule": lambda: fixed(framework="mindspeed", schedule=["zb-h1"], pp=2),
+    "mindspeed_dualpipe_tied": lambda: fixed(
+        framework="mindspeed", schedule=["dualpipe-v"], pp=2, global_batch=16, model={"tied_embeddings": True}
+    ),
+    "mindspeed_cp_kind": lambda: fixed(framework="mindspeed", cp=2, cp_kind=["all-gather"]),
     "torchtitan_kv_heads": lambda: fixed(framework="torchtitan", tp=4, model={"kv_heads": 2}),
     "torchtitan_etp": lambda: fixed(framework="torchtitan", etp=2),
     "torchtitan_tied": lambda: fixed(framework="torchtitan", pp=2, model={"tied_embeddings": True}),
@@ -71,6 +102,12 @@ INSTANCES = {
     "deepspeed_cp": lambda: fixed(framework="deepspeed", cp=2),
     "deepspeed_dispatcher": lambda: fixed(framework="deepspeed", ep=2, dispatcher=["all-gather"]),
 }
+PATCHED = {
+    name: (lambda name=name: with_framework(INSTANCES[name]()))
+    for name in list(INSTANCES)
+    if name.startswith("megatron") and name not in REPLACED
+}
+INSTANCES |= {name.replace("megatron", "mindspeed"): instance for name, instance in PATCHED.items()}
 OWN = {
     "exposed": lambda: tiny_facts(hbm_mb=1e3, exposed_limit=1e-6, constraints={"fix": {"ep": 4}}, **PLAIN),
     "exposed_ep": lambda: tiny_facts(
@@ -106,6 +143,6 @@ def test_a_relation_alone_excludes_everything(name):
 
 
 def test_two_relations_of_one_name_are_refused(monkeypatch):
-    monkeypatch.setitem(BY_NAME, "megatron", (*BY_NAME["megatron"], ALL[0]))
+    monkeypatch.setitem(RULES, "megatron", (*RULES["megatron"], FrameworkRule(ALL[0])))
     with pytest.raises(ValueError, match="share a name: batch_divides"):
         relations_of(tiny_facts(framework="megatron"))

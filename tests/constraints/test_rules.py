@@ -193,6 +193,17 @@ def broken_by_arithmetic(m: Mapping, facts) -> dict[str, bool]:
         "megatron_zero": m.pp > 1 and m.zero > 1,
         "megatron_schedule": m.pp > 1 and m.schedule not in (Schedule.ONE_F_ONE_B, Schedule.INTERLEAVED),
         "megatron_offload_activations": bool(m.offload & Offload.ACTIVATIONS) and (m.pp > 1 or m.recompute > 0),
+        "megatron_optimizer_instances": m.edp % run.shard_replicas != 0,
+        "megatron_kv_heads": not latent and kv % m.tp != 0,
+        "megatron_even_stages": model.layers % m.pp != 0,
+        "megatron_even_chunks": m.vpp > 1 and model.layers % (m.pp * m.vpp) != 0,
+        "megatron_latent_attention": latent,
+        "megatron_latent_tp": latent and m.tp > 1,
+        "megatron_offload_optimizer": bool(m.offload & Offload.OPTIMIZER),
+        "fsdp2_zero": m.zero < 2 and m.tp * m.cp * m.dp > 1,
+        "fsdp2_etp": m.etp > 1,
+        "fsdp2_interleave": interleaved and (rest != 0 or whole % max(1, whole // m.pp) != 0),
+        "fsdp2_interleave_multiple": interleaved and (rest != 0 or whole % m.pp != 0),
         "torchtitan_kv_heads": not latent and kv % m.tp != 0,
         "torchtitan_etp": m.etp > 1,
         "torchtitan_tied": model.tied_embeddings and m.pp > 1,
@@ -218,6 +229,9 @@ WIDE = {
     "megatron": lambda: tiny_facts(
         (3, 2), framework="megatron", schedule=["interleaved", "zb-h1"], sequence_parallel=False, **OVERLAP, **CHOICES
     ),
+    "megatron@0.8": lambda: tiny_facts((3, 2), framework="megatron@0.8", schedule=["interleaved"], **CHOICES),
+    "fsdp2": lambda: tiny_facts((3, 2), framework="fsdp2", schedule=["interleaved"], **CHOICES),
+    "fsdp2@2.4": lambda: tiny_facts((3, 2), framework="fsdp2@2.4", schedule=["interleaved"], **CHOICES),
     "torchtitan": lambda: tiny_facts(
         (6,),
         framework="torchtitan",
@@ -307,7 +321,8 @@ def test_sentences_are_plain_and_true_for_kept_and_broken_rules(name, facts):
             "megatron_zero",
             framework("megatron"),
             {"pp": 2, "zero": 3},
-            "Megatron pipelines with ZeRO 0 or 1 only; ZeRO 2 and 3 (Megatron-FSDP) take PP 1, but ZeRO is 3 on PP 2",
+            "Megatron pipelines with ZeRO 0 or 1 only; ZeRO 2 and 3 (Megatron-FSDP) take PP 1, but ZeRO is 3 on PP 2; "
+            "zero 0 or 1 would satisfy it",
         ),
         ("user_fix_tp", fixed(tp=4), {"tp": 4}, "you fix tp = 4: here it is 4"),
         ("user_fix_tp", fixed(tp=4), {"tp": 2}, "you fix tp = 4, but here it is 2"),
@@ -326,4 +341,14 @@ def test_sentences(relation, facts, mapping, sentence):
 
 def test_every_relation_of_a_problem_says_whose_it_is():
     origins = {relation.origin for name, facts in samples() for relation in problem_of(facts).relations}
-    assert origins == {"physics", "topology", "placement", "user", "megatron", "torchtitan", "deepspeed"}
+    assert origins == {
+        "physics",
+        "topology",
+        "placement",
+        "user",
+        "megatron",
+        "torchtitan",
+        "deepspeed",
+        "fsdp2",
+        "mindspeed",
+    }

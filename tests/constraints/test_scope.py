@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mapsearch.costs.views import Facts
+from mapsearch.frameworks import RELEASES
 from mapsearch.inventories.base import load_inventory
 from mapsearch.inventories.models import load_model
 from mapsearch.inventories.profiles import profile_for
@@ -13,7 +14,7 @@ from mapsearch.solver.problem import problem_of
 from mapsearch.topologies import fabric_of, load_topology
 
 
-@pytest.mark.parametrize("framework", ["megatron", "torchtitan", "deepspeed", "none"])
+@pytest.mark.parametrize("framework", [*RELEASES, "megatron@0.8", "fsdp2@2.4", "mindspeed@0.8"])
 @pytest.mark.parametrize("model", ["moe-5t", "deepseek-v3", "gpt3-175b"])
 def test_grid_relations_have_no_variant_dimension(framework, model):
     fabric = fabric_of(load_topology("asic-64"))

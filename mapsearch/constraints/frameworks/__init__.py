@@ -1,0 +1,1 @@
+"""Legality rules of frameworks as data, one file per framework; `constraints/framework.py` chooses among them."""
