@@ -64,6 +64,16 @@ class ErrorBand(_Record):
     statement: str
 
 
+class BetterLayout(_Record):
+    """The best of all layouts of one mapping, where that is another one."""
+
+    layout: list[int]
+    """Layers of each pipeline stage, MTP modules not counted."""
+    step_time_s: float
+    fits: bool
+    """True when the mapping itself breaks a relation and with this layout none does; else it is faster."""
+
+
 class RankedMapping(_Record):
     """One feasible mapping with everything that was estimated about it (SI units)."""
 
@@ -74,6 +84,8 @@ class RankedMapping(_Record):
     """schedule, recompute, offload, cp_kind, dispatcher, as words."""
     placement: dict[str, dict[str, int]]
     """Axis: {level: ways it is cut there}, levels innermost first, cuts of 1 left out."""
+    layout: list[int] = []
+    """Layers of each pipeline chunk as the mapping cuts them, MTP modules not counted; empty: as frameworks cut."""
     devices: int
     microbatches: int
     layers_per_stage: list[int]
@@ -101,6 +113,8 @@ class RankedMapping(_Record):
     binding: Binding | None = None
     binding_note: str = ""
     """Said when no single relaxation was found to help."""
+    better_layout: BetterLayout | None = None
+    """None when its own layout is the fastest that fits, or when that is not known (docs/reference/answer.md)."""
 
 
 class Space(_Record):
@@ -354,6 +368,7 @@ def row(mapping: RankedMapping) -> dict[str, Any]:
             f"{axis}=" + "*".join(f"{level}:{ways}" for level, ways in cuts.items())
             for axis, cuts in mapping.placement.items()
         ),
+        "layout": "-".join(map(str, mapping.layout)),
         "binding": mapping.binding.relation if mapping.binding else "",
         "lever": mapping.binding.lever if mapping.binding else "",
         "gain": mapping.binding.gain if mapping.binding else 0.0,

@@ -34,7 +34,7 @@ from mapsearch.solver.legality import framework_notes, joint_margins
 from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.provenance import Named, provenance_of
 from mapsearch.solver.prover import Prover, prover_of
-from mapsearch.solver.ranking import mapping_of, margins, ranked_mapping
+from mapsearch.solver.ranking import better_layout, mapping_of, margins, ranked_mapping
 from mapsearch.solver.search import Candidate, Search, search
 from mapsearch.topologies import fabric_of, load_topology
 from mapsearch.topologies.fabric import Fabric
@@ -109,7 +109,8 @@ def check(
         notes.append(f"the mapping cannot be estimated: {trouble}; relations of memory and time are left out")
         judged, found = None, margins(point, problem.relations, sides=("cell", "attention", "expert"))
     else:
-        judged = ranked_mapping(1, point, problem.relations)
+        better = better_layout(point, problem.relations)
+        judged = ranked_mapping(1, point, problem.relations, better=better)
         found = judged.margins
     found = [*found, *joint_margins(point)]
     notes += framework_notes(point, found)
@@ -171,7 +172,7 @@ def _mapping(given: str | Mapping | RankedMapping) -> Mapping:
     if isinstance(given, Mapping):
         return given
     if isinstance(given, RankedMapping):
-        data: Any = {**given.sizes, **given.choices, "placement": given.placement}
+        data: Any = {**given.sizes, **given.choices, "placement": given.placement, "layout": given.layout}
         return validate(Mapping, data, file=f"mapping {given.rank}")
     return validate(Mapping, documents.load(given), file=given)
 
@@ -260,9 +261,12 @@ class _Work:
         if self.found is None:
             return []
         bindings, started = self.bindings(), time.monotonic()
+        relations = self.problem.relations
         points = [point_of(mapping_of(candidate), self.problem.facts) for candidate in self.found.top]
         ranking = [
-            ranked_mapping(rank, point, self.problem.relations, binding=binding, binding_note=note)
+            ranked_mapping(
+                rank, point, relations, binding=binding, binding_note=note, better=better_layout(point, relations)
+            )
             for rank, (point, (binding, note)) in enumerate(zip(points, bindings, strict=True), start=1)
         ]
         self.timings["estimates"] = time.monotonic() - started

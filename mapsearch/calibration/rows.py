@@ -233,7 +233,7 @@ def _fitting(
         fitting = []
         for mapping in candidates:
             try:
-                stages_of(mapping.pp, int(mapping.schedule), model=model, run=run)
+                stages_of(mapping.pp, int(mapping.schedule), mapping.cut, model=model, run=run)
                 fitting.append(_placed(mapping, fabric))
             except (InputError, ValueError) as found:
                 problem = str(found)

@@ -174,5 +174,5 @@ def read_mapping(name: str) -> tuple[Mapping, Provenance | None]:
     if found is None:
         held = f"it holds {len(answer.mappings)}" if answer.mappings else f"it holds none (status {answer.status})"
         raise InputError(f"has no mapping of rank {rank or 1}; {held}", file=path)
-    plain = {**found.sizes, **found.choices, "placement": found.placement}
+    plain = {**found.sizes, **found.choices, "placement": found.placement, "layout": found.layout}
     return validate(Mapping, plain, file=path), answer.provenance

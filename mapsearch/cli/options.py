@@ -39,7 +39,7 @@ DEFAULT_MODEL = "moe-5t"
 DEFAULT_RUN = "long-context-128k"
 DEFAULT_TOPOLOGY = "asic"
 FORMATS = ("table", "json", "yaml", "csv", "md", "html")
-OVERRIDES = ("sequence_length", "global_batch", "precision", "framework")
+OVERRIDES = ("sequence_length", "global_batch", "precision", "framework", "layout")
 CONSTRAINTS = ("fix", "allow", "at_most", "at_least", "inside")
 _SUFFIXES = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".csv": "csv", ".md": "md", ".html": "html"}
 _NUMBERED = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
@@ -125,6 +125,9 @@ def input_options(function: F) -> F:
             "--framework",
             metavar="NAME[@RELEASE]",
             help="Legality rules: megatron, torchtitan, deepspeed, fsdp2, mindspeed or none; megatron@0.14.",
+        ),
+        click.option(
+            "--layout", metavar="A,B", help="Cuts of layers over stages: auto, ends, flop, family, or as 8-8-7-7."
         ),
     )(function)
 

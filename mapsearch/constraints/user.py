@@ -1,6 +1,6 @@
 """The user's own limits on axes, as relations like any other.
 
-Contents: relations, asked_for.
+Contents: LAYOUT, relations, asked_for.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 from mapsearch import arrays as np
-from mapsearch.axes import written
+from mapsearch.axes import Schedule, written
 from mapsearch.constraints.rules import whole, word
+from mapsearch.costs.layouts import cuts_of
+from mapsearch.costs.views import CellView
 from mapsearch.errors import listed
 from mapsearch.inventories.run import Run, UserConstraints, read_axis
 from mapsearch.quantity import Num
@@ -74,6 +76,34 @@ def _bounded(axis: str, bound: float, sign: float, words: str) -> Relation:
     )
 
 
+LAYOUT = "user_layout"
+"""Name of the relation that only pipelines for which the run lists a layout satisfy."""
+
+
+def _without_layout(cell: CellView) -> Num:
+    """1 where the run lists no layout for a pipeline, 0 elsewhere."""
+    facts, schedules = cell.facts, np.asarray(cell.schedule)
+    model, run = facts.model, facts.run
+    found = [code for code in Schedule if cuts_of(cell.pp, int(code), run.layout, model=model, run=run)]
+    return np.where(np.isin(schedules, found), 0.0, 1.0)
+
+
+def _layouts(run: Run) -> Relation:
+    stages = listed(sorted({len(cut) for cut in run.layout}))
+    statement = f"you list layouts for pipelines of {stages} stages"
+    return Relation(
+        name=LAYOUT,
+        side="cell",
+        unit="broken rules",
+        demand=_without_layout,
+        limit=lambda _view: 0.0,
+        sentence=lambda view, demand, _limit: f"{statement}{', but' if demand else ':'} here PP is {view.pp}",
+        origin="user",
+        levers=("--layout", "pp"),
+        statement=statement,
+    )
+
+
 def relations(run: Run) -> tuple[Relation, ...]:
     """One relation per constraint the user set."""
     user: UserConstraints = run.constraints
@@ -81,4 +111,6 @@ def relations(run: Run) -> tuple[Relation, ...]:
     found += [_among(axis, [read_axis(axis, v) for v in values], "allow") for axis, values in user.allow.items()]
     found += [_bounded(axis, bound, 1.0, "at_most") for axis, bound in user.at_most.items()]
     found += [_bounded(axis, bound, -1.0, "at_least") for axis, bound in user.at_least.items()]
+    if not any(isinstance(choice, str) for choice in run.layout):
+        found.append(_layouts(run))
     return tuple(found)

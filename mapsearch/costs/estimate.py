@@ -28,7 +28,7 @@ from mapsearch.costs.footprint import (
 )
 from mapsearch.costs.placement import rows_of
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
-from mapsearch.costs.stages import StageKinds, stages_of
+from mapsearch.costs.stages import Cut, StageKinds, stages_of
 from mapsearch.costs.step import (
     ALL_CLASSES,
     COMMUNICATION,
@@ -54,12 +54,12 @@ class EveryStage(CellView):
     @cached_property
     def kinds(self) -> list[StageKinds]:
         """One record; plain numbers when there is one stage."""
-        return [_stages(self.facts.model, self.facts.run, self.pp, one(self.schedule))]
+        return [_stages(self.facts.model, self.facts.run, self.pp, one(self.schedule), self.layout)]
 
 
 @remembered(2)
-def _stages(model: Model, run: Run, pp: int, schedule: int) -> StageKinds:
-    plan = stages_of(pp, schedule, model=model, run=run)
+def _stages(model: Model, run: Run, pp: int, schedule: int, cut: Cut) -> StageKinds:
+    plan = stages_of(pp, schedule, cut, model=model, run=run)
     columns = (plan.dense, plan.moe, plan.embedding, plan.output, (1,) * pp, tuple(range(pp)))
     if pp == 1:
         return StageKinds(*(float(column[0]) for column in columns))
@@ -219,6 +219,7 @@ def point_of(mapping: Mapping, facts: Facts) -> Point:
         zero=mapping.zero,
         offload=int(mapping.offload),
         overlap=facts.run.overlap.codes[0] if mapping.overlap is None else int(mapping.overlap),
+        layout=mapping.cut,
     )
     tp, cp, etp, ep, edp = mapping.tp, mapping.cp, mapping.etp, mapping.ep, mapping.edp
     kind, dispatcher = int(mapping.cp_kind), int(mapping.dispatcher)
@@ -235,7 +236,7 @@ def point_of(mapping: Mapping, facts: Facts) -> Point:
 def layout_trouble(point: Point) -> str:
     """Why the mapping has no layout of layers on stages and so no estimate; empty when it has one."""
     try:
-        stages_of(point.cell.pp, one(point.cell.schedule), model=point.facts.model, run=point.facts.run)
+        layers_per_stage(point.mapping, point.facts)
     except ValueError as problem:
         return str(problem)
     return ""
@@ -324,8 +325,7 @@ def peak_flops(facts: Facts) -> float:
 def layers_per_stage(mapping: Mapping, facts: Facts) -> list[int]:
     """Layers of each pipeline stage, MTP modules included; for DualPipe, of either direction's pipeline."""
     schedule = Schedule.ONE_F_ONE_B if mapping.schedule == Schedule.DUALPIPE else int(mapping.schedule)
-    plan = stages_of(mapping.pp, schedule, model=facts.model, run=facts.run)
-    return [int(count) for count in plan.layers]
+    return list(map(int, stages_of(mapping.pp, schedule, mapping.cut, model=facts.model, run=facts.run).layers))
 
 
 def breakdown_s(point: Point) -> dict[str, float]:

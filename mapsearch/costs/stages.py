@@ -1,9 +1,11 @@
 """Which layers stand on which pipeline stage: the layout, and its distinct kinds of stage.
 
-Contents: Layout, layout, stages_of, StageKinds, stage_kinds.
+Contents: Cut, Layout, layer_weights, partition, chunks_of, usual_cut, layout, stages_of, StageKinds, stage_kinds.
 
-Where the layers divide evenly over the pipeline's chunks, every chunk gets as many, as frameworks do unless told
-otherwise. Where embedding and loss make up for what is missing (126 layers on 8 stages), each counts as one layer.
+A cut says how many layers each chunk of the pipeline takes, in order; MTP modules stand on the last chunk and are not
+counted. Without one, where the layers divide evenly over the pipeline's chunks, every chunk gets as many, as
+frameworks do unless told otherwise. Where embedding and loss make up for what is missing (126 layers on 8 stages),
+each counts as one layer.
 Where neither holds, consecutive stages are cut so that the largest one, counted in model FLOP with the loss and the
 MTP modules on the last one, is as small as possible (an exact partition, not a heuristic).
 """
@@ -21,6 +23,10 @@ from mapsearch.costs import flops, parameters
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.run import Run, Vocabulary
 from mapsearch.quantity import Floats, Num
+
+Cut = tuple[int, ...]
+"""Layers of each chunk of a pipeline in order (of each stage; V-shaped schedules have two chunks per stage); empty:
+as frameworks cut unless told otherwise."""
 
 TWO_CHUNK_SCHEDULES = (Schedule.ZB_V, Schedule.DUALPIPE_V)
 """Schedules that fold the pipeline into a V: device r holds chunks r and 2p-1-r."""
@@ -113,6 +119,23 @@ def _evened(prefix: Floats, tail: float, parts: int, bound: float) -> tuple[int,
     return tuple(cuts[i + 1] - cuts[i] for i in range(parts))
 
 
+def chunks_of(pp: int, schedule: int) -> int:
+    """Chunks that a cut has entries for: the stages, or twice as many in V-shaped schedules."""
+    return 2 * pp if schedule in TWO_CHUNK_SCHEDULES else pp
+
+
+def _given(cut: Cut, pp: int, chunks: int, layers: int) -> Cut:
+    """A cut that covers the pipeline and the model. Raises ValueError."""
+    if len(cut) != chunks:
+        what = f"{chunks} of its V" if chunks != pp else f"{chunks} stages"
+        raise ValueError(f"the layout has {len(cut)} entries, but PP {pp} has {what}")
+    if min(cut) < 0 or (chunks > 2 and min(cut[1:-1]) < 1):
+        raise ValueError("the layout leaves a stage between the first and the last without a layer")
+    if sum(cut) != layers:
+        raise ValueError(f"the layout places {sum(cut)} layers, but the model has {layers}")
+    return cut
+
+
 def _counts(
     weights: tuple[float, ...], tail: float, chunks: int, *, folded: bool, vocabulary: Vocabulary
 ) -> tuple[int, ...]:
@@ -135,27 +158,42 @@ def _counts(
     return partition(weights, tail, chunks)
 
 
-def layout(pp: int, schedule: int, *, model: Model, length: float, vocabulary: Vocabulary = "last") -> Layout:
-    """The layout of one pipeline.
+def usual_cut(pp: int, schedule: int, *, model: Model, length: float, vocabulary: Vocabulary = "last") -> Cut:
+    """The cut that frameworks make unless told otherwise. Raises ValueError when there are fewer layers than chunks."""
+    chunks = chunks_of(pp, schedule)
+    if model.layers < chunks:
+        raise ValueError(f"{model.layers} layers cannot fill {chunks} pipeline chunks")
+    weights, tail = cut_weights(model, length, vocabulary)
+    return _counts(weights, tail, chunks, folded=schedule in TWO_CHUNK_SCHEDULES, vocabulary=vocabulary)
 
-    Axes: pp, schedule. Raises ValueError when there are fewer layers than stages.
+
+def cut_weights(model: Model, length: float, vocabulary: Vocabulary) -> tuple[tuple[float, ...], float]:
+    """Model FLOP per token, forward: of each layer, and what the last chunk has beside its layers. Unit: FLOP."""
+    weights, mtp_weight, output_weight = layer_weights(model, length)
+    heads = 0.0 if vocabulary.startswith("split") else (1 + model.mtp_layers) * output_weight
+    return weights, heads + model.mtp_layers * mtp_weight
+
+
+def layout(
+    pp: int, schedule: int, cut: Cut = (), *, model: Model, length: float, vocabulary: Vocabulary = "last"
+) -> Layout:
+    """The layout of one pipeline, with the given cut or the usual one.
+
+    Axes: pp, schedule. Raises ValueError when there are fewer layers than stages, or the cut does not fit.
     V-shaped schedules cut into 2*pp chunks and fold them, so the first device holds embedding and loss; DualPipe
     runs the pipeline in both directions, so device r holds the layers of stages r and pp-1-r. `redistributed` cuts
     layers that divide evenly by their FLOP too; split vocabularies leave the layers even.
     """
-    return _layout(model, pp, schedule, length, vocabulary)
+    return _layout(model, pp, schedule, cut, length, vocabulary)
 
 
 @remembered()
-def _layout(model: Model, pp: int, schedule: int, length: float, vocabulary: Vocabulary) -> Layout:
-    chunks = 2 * pp if schedule in TWO_CHUNK_SCHEDULES else pp
-    if model.layers < chunks:
-        raise ValueError(f"{model.layers} layers cannot fill {chunks} pipeline chunks")
-    weights, mtp_weight, output_weight = layer_weights(model, length)
-    split = vocabulary.startswith("split")
-    heads = 0.0 if split else (1 + model.mtp_layers) * output_weight
-    tail = heads + model.mtp_layers * mtp_weight
-    counts = _counts(weights, tail, chunks, folded=schedule in TWO_CHUNK_SCHEDULES, vocabulary=vocabulary)
+def _layout(model: Model, pp: int, schedule: int, cut: Cut, length: float, vocabulary: Vocabulary) -> Layout:
+    chunks, split = chunks_of(pp, schedule), vocabulary.startswith("split")
+    if cut:
+        counts = _given(cut, pp, chunks, model.layers)
+    else:
+        counts = usual_cut(pp, schedule, model=model, length=length, vocabulary=vocabulary)
     starts = np.concatenate([[0], np.cumsum(counts)])
     kinds = np.array([kind == "moe" for kind in model.layer_kinds])
     moe = np.array([int(kinds[starts[i] : starts[i + 1]].sum()) for i in range(chunks)])
@@ -174,18 +212,18 @@ def _layout(model: Model, pp: int, schedule: int, length: float, vocabulary: Voc
     return Layout(*(tuple(column.tolist()) for column in columns))
 
 
-def stages_of(pp: int, schedule: int, *, model: Model, run: Run) -> Layout:
-    """The layout of one pipeline of a run. Raises ValueError when there are fewer layers than stages."""
-    return layout(pp, schedule, model=model, length=run.attended_length, vocabulary=run.vocabulary)
+def stages_of(pp: int, schedule: int, cut: Cut = (), *, model: Model, run: Run) -> Layout:
+    """The layout of one pipeline of a run. Raises ValueError as `layout` does."""
+    return layout(pp, schedule, cut, model=model, length=run.attended_length, vocabulary=run.vocabulary)
 
 
-def stage_kinds(pp: int, schedule: int, *, model: Model, run: Run) -> StageKinds:
+def stage_kinds(pp: int, schedule: int, cut: Cut = (), *, model: Model, run: Run) -> StageKinds:
     """The distinct stages of a layout: same layers and same ends, told by the first stage that is so.
 
     Axes: pp, schedule. In-flight microbatches never grow along the pipeline (F3.5), so the first stage of a
     kind has the kind's largest memory; times do not depend on the position.
     """
-    plan = stages_of(pp, schedule, model=model, run=run)
+    plan = stages_of(pp, schedule, cut, model=model, run=run)
     rows = list(zip(plan.dense, plan.moe, plan.embedding, plan.output, strict=True))
     distinct = list(dict.fromkeys(rows))
     table = np.array(distinct, dtype=float)

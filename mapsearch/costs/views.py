@@ -18,7 +18,7 @@ import numpy as np
 
 from mapsearch.arrays import remembered
 from mapsearch.axes import Hidden
-from mapsearch.costs.stages import StageKinds, stage_kinds
+from mapsearch.costs.stages import Cut, StageKinds, stage_kinds
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
@@ -52,6 +52,8 @@ class CellView:
     zero: Num
     offload: Num
     overlap: Num
+    layout: Cut = ()
+    """Layers of each chunk of the pipeline; empty: as frameworks cut unless told otherwise."""
 
     @cached_property
     def pp(self) -> int:
@@ -86,9 +88,9 @@ class CellView:
         """Distinct stages, a record per kind whose fields broadcast with `schedule`; missing kinds count 0."""
         model, run = self.facts.model, self.facts.run
         if type(self.schedule) is int:
-            return kinds_of(model, run, self.pp, self.schedule)
+            return kinds_of(model, run, self.pp, self.schedule, self.layout)
         schedules = np.unique(np.asarray(self.schedule))
-        tables = {int(s): stage_kinds(self.pp, int(s), model=model, run=run) for s in schedules}
+        tables = {int(s): stage_kinds(self.pp, int(s), self.layout, model=model, run=run) for s in schedules}
         first = next(iter(tables.values()))
         if all(_same(first, table) for table in tables.values()):
             return [_row(first, row) for row in range(len(first.count))]
@@ -97,9 +99,9 @@ class CellView:
 
 
 @remembered(2)
-def kinds_of(model: Model, run: Run, pp: int, schedule: int) -> list[StageKinds]:
+def kinds_of(model: Model, run: Run, pp: int, schedule: int, cut: Cut = ()) -> list[StageKinds]:
     """The kinds of stage of one layout, as plain numbers."""
-    table = stage_kinds(pp, schedule, model=model, run=run)
+    table = stage_kinds(pp, schedule, cut, model=model, run=run)
     return [_row(table, row) for row in range(len(table.count))]
 
 

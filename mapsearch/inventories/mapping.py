@@ -5,12 +5,13 @@ Contents: Mapping.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from mapsearch import axes
 from mapsearch.inventories.base import Inventory
+from mapsearch.inventories.layouts import read_layout
 from mapsearch.inventories.run import (
     CpKindWord,
     DispatcherWord,
@@ -42,6 +43,9 @@ class Mapping(Inventory):
     offload: OffloadWords = axes.Offload.NONE
     cp_kind: CpKindWord = axes.CpKind.RING
     dispatcher: DispatcherWord = axes.Dispatcher.ALL_TO_ALL
+    layout: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(read_layout)] = Field(default_factory=list)
+    """Layers of each pipeline stage in order, of both chunks of each stage in V-shaped schedules, MTP modules not
+    counted; also as `8-8-7-7` or as Megatron-LM's `Et*8|t*8|t*7|t*7L`. Empty: as frameworks cut unless told."""
     overlap: OverlapWords | None = None
     """What runs under compute and takes memory for it; left out: as the run states it, its first value of a list."""
     placement: dict[AxisName, dict[str, int]] = Field(default_factory=dict)
@@ -64,6 +68,11 @@ class Mapping(Inventory):
             if product != getattr(self, axis):
                 raise ValueError(f"placement.{axis} multiplies to {product}, but {axis} is {getattr(self, axis)}")
         return self
+
+    @property
+    def cut(self) -> tuple[int, ...]:
+        """The layout as a tuple; empty when it is left to the framework."""
+        return tuple(self.layout)
 
     @property
     def devices(self) -> int:

@@ -14,6 +14,7 @@ from mapsearch import axes
 from mapsearch.errors import listed, near_miss
 from mapsearch.frameworks import RELEASES, named
 from mapsearch.inventories.base import Inventory
+from mapsearch.inventories.layouts import read_layouts
 
 
 def _coded(words: axes.Words) -> Any:
@@ -62,6 +63,8 @@ def _framework(text: str) -> str:
 _RELEASED: Any = {"type": "string", "examples": list(RELEASES)}
 FrameworkName = Annotated[str, AfterValidator(_framework), WithJsonSchema(_RELEASED)]
 
+LayoutWord = Literal["auto", "ends", "flop", "family"]
+LayoutChoice = LayoutWord | list[Annotated[int, Field(ge=0)]]
 Vocabulary = Literal["last", "redistributed", "split-1", "split-2"]
 ComputePrecision = Literal["bf16", "fp16", "fp8-tensor", "fp8-block", "mxfp8", "nvfp4"]
 
@@ -240,6 +243,10 @@ class Run(Inventory):
     offload: list[OffloadWords] = Field(default=[0], min_length=1)
     cp_kind: list[CpKindWord] = Field(default=[0, 1, 2], min_length=1)
     dispatcher: list[DispatcherWord] = Field(default=[0], min_length=1)
+    layout: Annotated[list[LayoutChoice], BeforeValidator(read_layouts)] = Field(default=["auto"], min_length=1)
+    """How the layers may be cut over the stages: `auto`: evenly, as frameworks do unless told otherwise; `ends`:
+    embedding and loss count as a layer each; `flop`: the largest stage has least FLOP; `family`: those that trade
+    time for memory or even out the ends; or the layers per stage as a list, for pipelines with as many stages."""
     placement: dict[Literal["tp", "cp", "dp", "pp", "etp", "ep", "edp"], Literal["inside", "free", "priced"]] = Field(
         default_factory=dict
     )

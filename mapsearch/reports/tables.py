@@ -1,12 +1,13 @@
 """The table view of a solve: one screenful, made to fit the width.
 
-Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text,
-placement_text, sizes_text, binding_text, price_text, proof_text, assumptions_text.
+Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text, placement_text,
+layout_text, cut_text, better_text, sizes_text, binding_text, price_text, proof_text, assumptions_text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -36,6 +37,8 @@ _SIZE_TITLES = {
 }
 _OFTEN_SHARED = ("schedule", "recompute", "zero", "cp_kind", "dispatcher", "offload", "overlap")
 """Decisions said once above the table when all mappings agree on them."""
+SHORT_LAYOUT = 16
+"""Stages up to which a layout is written out, as `--layout` takes it."""
 _MANY = 4
 """Assumptions of one input shown before `--verbose` is needed for the rest."""
 
@@ -112,6 +115,7 @@ def _ranking(mappings: Sequence[RankedMapping], width: int) -> list[Text]:
             (f"VPP {mapping.sizes.get('vpp', 1)}, b {mapping.sizes.get('micro_batch', 1)}" if bare else "", ""),
             (_spelled(mapping, [axis for axis in told if axis not in done]), ""),
             (binding_text(mapping), "cyan" if mapping.binding else "dim"),
+            (better_text(mapping), "cyan"),
         ]
         lines += [line, *packed(details, indent=4, width=width)]
     return lines
@@ -201,7 +205,30 @@ def placement_text(mapping: RankedMapping, *, tight: bool = False) -> str:
 
     comma = " " if tight else ", "
     sides = [comma.join(filter(None, map(cut, axes))) for axes in (ATTENTION_GRID, EXPERT_GRID[:3])]
-    return " | ".join(filter(None, sides)) or "one device"
+    return " | ".join(filter(None, [*sides, layout_text(mapping)])) or "one device"
+
+
+def layout_text(mapping: RankedMapping) -> str:
+    """The layers of each stage where the mapping cuts them itself, runs of equal stages together: `layers 3 2×4 3`."""
+    return f"layers {cut_text(mapping.layout)}" if mapping.layout else ""
+
+
+def cut_text(layers: Sequence[int]) -> str:
+    """Layers of each stage, runs of equal stages together: `3 2×4 3`."""
+    runs = [(count, len(list(alike))) for count, alike in groupby(layers)]
+    return " ".join(f"{n}×{count}" if n > 1 else str(count) for count, n in runs)
+
+
+def better_text(mapping: RankedMapping) -> str:
+    """The layout that would be faster, or fit: `layout 7-8-8-7 would be 1.2 % faster`; empty without one."""
+    better = mapping.better_layout
+    if better is None:
+        return ""
+    gain = 1.0 - better.step_time_s / mapping.step_time_s
+    worth = f"fit: step {human.seconds(better.step_time_s, 4)}" if better.fits else f"be {human.percent(gain)} faster"
+    short = len(better.layout) <= SHORT_LAYOUT
+    written = "layout " + "-".join(map(str, better.layout)) if short else f"layers {cut_text(better.layout)}"
+    return f"{written} would {worth}"
 
 
 def binding_text(mapping: RankedMapping) -> str:

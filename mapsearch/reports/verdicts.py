@@ -12,7 +12,7 @@ from rich.text import Text
 from mapsearch.answer import CheckReport, Margin, RankedMapping
 from mapsearch.reports import human
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, section
-from mapsearch.reports.tables import anatomy, memory_text, placement_text, sizes_text
+from mapsearch.reports.tables import anatomy, better_text, memory_text, placement_text, sizes_text
 
 
 def check_lines(report: CheckReport, *, width: int, verbose: bool = False, footer: bool = True) -> list[Text]:
@@ -58,6 +58,7 @@ def estimate_lines(mapping: RankedMapping, width: int) -> list[Text]:
         *flowed(choices, width=width),
         *flowed(placement_text(mapping), width=width, style="dim"),
         *flowed(figures, width=width),
+        *(flowed(better_text(mapping), width=width, style="cyan") if mapping.better_layout else []),
     ]
 
 

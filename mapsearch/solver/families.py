@@ -28,9 +28,10 @@ Row = tuple[tuple[int, ...], tuple[int, ...]]
 class Families:
     """Pipeline rows of a search; a family is bounded when the first of its rows is asked for."""
 
-    def __init__(self, problem: Problem, rows: Iterable[Row], limit_bytes: float) -> None:
+    def __init__(self, problem: Problem, rows: Iterable[Row], limit_bytes: float, turn: int | None = None) -> None:
         self.problem = problem
         self.limit_bytes = limit_bytes
+        self.turn = turn
         self.left: dict[tuple[tuple[int, ...], int], list[tuple[int, ...]]] = {}
         self.made: dict[Row, list[Sized]] = {}
         for used, row in rows:
@@ -40,7 +41,7 @@ class Families:
         """The groups of a row with what is within memory and cutoff; each row can be asked for once."""
         if (used, row) not in self.made:
             family = self.left.pop((used, math.prod(row)))
-            self.made |= _bounded(self.problem, used, family, self.limit_bytes, cutoff_s)
+            self.made |= _bounded(self, used, family, cutoff_s)
         return self.made.pop((used, row))
 
     def drop(self, used: tuple[int, ...], row: tuple[int, ...]) -> None:
@@ -59,11 +60,12 @@ class _Listed:
 
 
 def _bounded(
-    problem: Problem, used: tuple[int, ...], rows: list[tuple[int, ...]], limit_bytes: float, cutoff_s: float
+    families: Families, used: tuple[int, ...], rows: list[tuple[int, ...]], cutoff_s: float
 ) -> dict[Row, list[Sized]]:
     """The groups of every row of a family with what is within reach."""
+    problem, limit_bytes = families.problem, families.limit_bytes
     found: dict[Row, list[Sized]] = {(used, row): [] for row in rows}
-    groups = {row: groups_at(problem, used, row) for row in rows}
+    groups = {row: groups_at(problem, used, row, families.turn) for row in rows}
     legal = {row: legal_grids(problem, own[0]) for row, own in groups.items() if own}
     there = {row: grids for row, grids in legal.items() if grids is not None}
     if not there:

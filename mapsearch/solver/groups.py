@@ -1,6 +1,6 @@
 """Groups of cells, and their axes laid out as arrays that broadcast.
 
-Contents: Group, groups_at, along, cell_view, expert_cell, attention_view, expert_view, holds, allowed_by,
+Contents: Group, groups_at, turns, along, cell_view, expert_cell, attention_view, expert_view, holds, allowed_by,
 allowed_cells, grids, legal_options.
 
 Arrays have the dimensions (dp, micro_batch, pipeline, recompute, zero, offload, option); rows have the level behind.
@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapsearch.axes import Schedule
-from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
+from mapsearch.constraints.user import LAYOUT
+from mapsearch.costs.layouts import cuts_of
+from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES, Cut
 from mapsearch.costs.views import AttentionView, CellView, ExpertView
 from mapsearch.quantity import Num
 from mapsearch.solver.options import Options, attention_options, expert_options, nested, of_sizes
@@ -33,6 +35,8 @@ class Group:
     used: tuple[int, ...]
     pp_row: tuple[int, ...]
     pipelines: tuple[Pipeline, ...]
+    layout: Cut = ()
+    """Layers of each chunk; empty: as frameworks cut unless told otherwise."""
 
     @property
     def pp(self) -> int:
@@ -52,12 +56,26 @@ def layout_class(schedule: int) -> str:
     return "mirrored" if schedule == Schedule.DUALPIPE else "straight"
 
 
-def groups_at(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...]) -> list[Group]:
-    """The groups of one pipeline row, one per layout of layers."""
+def groups_at(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], turn: int | None = None) -> list[Group]:
+    """The groups of one pipeline row, one per layout of layers; of one of the turns only, or all."""
     by_layout: dict[str, list[Pipeline]] = {}
     for pipeline in problem.pipelines(int(np.prod(pp_row))):
         by_layout.setdefault(layout_class(pipeline[0]), []).append(pipeline)
-    return [Group(used, pp_row, tuple(found)) for found in by_layout.values()]
+    facts, pp = problem.facts, int(np.prod(pp_row))
+    found = []
+    for pairs in by_layout.values():
+        cuts = cuts_of(pp, pairs[0][0], facts.run.layout, model=facts.model, run=facts.run)
+        # Explanations also ask what if no layout were asked for.
+        cuts = cuts if cuts or any(relation.name == LAYOUT for relation in problem.relations) else [()]
+        chosen = {None: cuts, 0: cuts[:1], 1: cuts[1:]}[turn]
+        found += [Group(used, pp_row, tuple(pairs), cut) for cut in chosen]
+    return found
+
+
+def turns(problem: Problem) -> tuple[int, ...]:
+    """The first layout of every pipeline, and after all of them the others: by then most are above the cutoff."""
+    choices = problem.facts.run.layout
+    return (0,) if problem.first_look or (len(choices) == 1 and choices != ["family"]) else (0, 1)
 
 
 def along(values: object, position: int) -> NDArray[np.int64]:
@@ -84,6 +102,7 @@ def cell_view(problem: Problem, group: Group, dp: NDArray[np.int64], **chosen: t
         zero=along(values["zero"], 4),
         offload=along(values["offload"], 5),
         overlap=along(pipelines[:, 2], 2),
+        layout=group.layout,
     )
 
 

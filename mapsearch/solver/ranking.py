@@ -1,6 +1,6 @@
 """From what a search found to what is shown: mapping inventories, every relation's margin, the estimate.
 
-Contents: KEY, mapping_of, key_of_mapping, pair_view, margins, time_of, keeps, ranked_mapping.
+Contents: KEY, mapping_of, key_of_mapping, pair_view, margins, better_layout, time_of, keeps, ranked_mapping.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from mapsearch.answer import Binding, Margin, RankedMapping
+from mapsearch.answer import BetterLayout, Binding, Margin, RankedMapping
 from mapsearch.axes import CHOICES, SIZES, WORDS, written
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.constraints.views import PairView
@@ -19,6 +19,7 @@ from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Relation, Side
+from mapsearch.solver.layouts import best_cut
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.search import Candidate
 
@@ -37,7 +38,8 @@ def mapping_of(candidate: Candidate) -> Mapping:
     for axis, row in zip(("etp", "ep", "edp"), tables.expert.options.rows, strict=True):
         rows[axis] = tuple(int(cut) for cut in row[candidate.expert])
     named = {axis: written(axis, code) for axis, code in values.items()}
-    return Mapping.model_validate({**named, "placement": placement_of(rows, tables.cell.facts.fabric)})
+    where = {"placement": placement_of(rows, tables.cell.facts.fabric), "layout": list(tables.group.layout)}
+    return Mapping.model_validate({**named, **where})
 
 
 def key_of_mapping(mapping: Mapping, facts: Facts) -> tuple[int, ...]:
@@ -82,6 +84,34 @@ def margins(point: Point, relations: Iterable[Relation], sides: Iterable[Side] |
     return [_margin(relation, views[relation.side]) for relation in relations if relation.side in wanted]
 
 
+WORTH = 1e-6
+"""Share of the step below which another layout is not worth naming."""
+
+
+def better_layout(point: Point, relations: Iterable[Relation]) -> BetterLayout | None:
+    """The fastest of all cuts of a mapping that satisfies every relation, where that is another one.
+
+    Looked for among cuts that fit in memory; None also when the fastest of those breaks a limit on communication.
+    """
+    named = {relation.name: relation for relation in relations}
+    device, facts = point.facts.fabric.device, point.facts
+    limits = {
+        "hbm_bytes": usable_hbm_bytes(facts) if "hbm" in named else math.inf,
+        "host_bytes": device.host_memory_bytes if "host_memory" in named else math.inf,
+        "nvme_bytes": device.nvme_bytes if "nvme_capacity" in named else math.inf,
+    }
+    best = best_cut(point, **limits)
+    if best is None:
+        return None
+    fits = all(margin.margin >= 0.0 for margin in margins(point, named.values()))
+    if fits and best.step_time_s >= point.step_time_s() * (1.0 - WORTH):
+        return None
+    other = point_of(point.mapping.model_copy(update={"layout": list(best.cut)}), facts)
+    if any(margin.margin < 0.0 for margin in margins(other, named.values())):
+        return None
+    return BetterLayout(layout=list(best.cut), step_time_s=other.step_time_s(), fits=not fits)
+
+
 def _chosen(point: Point, axis: str) -> int:
     """The code of a choice: what overlaps may be left to the run."""
     return int(point.cell.overlap if axis == "overlap" else getattr(point.mapping, axis))
@@ -112,6 +142,7 @@ def ranked_mapping(
     *,
     binding: Binding | None = None,
     binding_note: str = "",
+    better: BetterLayout | None = None,
 ) -> RankedMapping:
     """One mapping with everything that was estimated about it."""
     mapping, told = point.mapping, estimate_point(point)
@@ -123,6 +154,7 @@ def ranked_mapping(
         placement=placement_of(point.rows, point.facts.fabric),
         devices=told.devices,
         microbatches=told.microbatches,
+        layout=list(mapping.layout),
         layers_per_stage=told.layers_per_stage,
         step_time_s=told.step_time_s,
         tokens_per_s=told.tokens_per_s,
@@ -140,4 +172,5 @@ def ranked_mapping(
         margins=margins(point, relations),
         binding=binding,
         binding_note=binding_note,
+        better_layout=better,
     )

@@ -23,6 +23,7 @@ from mapsearch.quantity import Floats
 from mapsearch.solver.bounds import Slice, compute_floor_s, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
 from mapsearch.solver.families import Families
+from mapsearch.solver.groups import turns
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.space import count_space, rows_of
 from mapsearch.solver.tables import Tables, hbm_bytes, placed, tabulate
@@ -315,11 +316,16 @@ def ordered_cells(tables: Tables, position: int, memory_bytes: float) -> Ordered
 def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
     """Tabulate all groups, searching a little after each so that there is a mapping early; the size of the space."""
     state, counts = machine.state, (0, 0, 0)
-    todo = rows_of(state.problem)
-    families = Families(state.problem, todo, hbm_bytes(state.problem))
-    for number, (used, row) in enumerate(todo):
-        here = count_space(state.problem, used, row)
-        counts = (counts[0] + here[0], counts[1] + here[1], counts[2] + here[2])
+    rows = rows_of(state.problem)
+    todo = [(turn, used, row) for turn in turns(state.problem) for used, row in rows]
+    families = Families(state.problem, rows, hbm_bytes(state.problem), 0)
+    for number, (turn, used, row) in enumerate(todo):
+        if turn and number % len(rows) == 0:
+            machine.run()
+            families = Families(state.problem, rows, hbm_bytes(state.problem), turn)
+        if turn == 0:
+            here = count_space(state.problem, used, row)
+            counts = (counts[0] + here[0], counts[1] + here[1], counts[2] + here[2])
         if state.late():
             state.untabulated = True
             continue
@@ -344,7 +350,7 @@ def _tables(
     if prune and np.isfinite(cutoff):
         return [placed(problem, sized, prune=prune) for sized in families.take(used, row, cutoff)]
     families.drop(used, row)
-    return list(tabulate(problem, used, row, prune=prune))
+    return list(tabulate(problem, used, row, prune=prune, turn=families.turn))
 
 
 def _offer_all(state: _State, tables: Tables, found: Ordered, start: int, stop: int) -> None:

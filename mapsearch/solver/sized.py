@@ -168,12 +168,14 @@ def sized(
     return Sized(group, dp, products, allowed, attention, expert, memory_a, memory_e)
 
 
-def sized_groups(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...]) -> list[Sized]:
+def sized_groups(
+    problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], turn: int | None = None
+) -> list[Sized]:
     """The groups of a pipeline row in which some cell and some option of each grid is allowed, with their bytes.
 
     All groups of a row share one list of options per grid.
     """
-    groups = groups_at(problem, used, pp_row)
+    groups = groups_at(problem, used, pp_row, turn)
     found = legal_grids(problem, groups[0]) if groups else None
     if found is None:
         return []

@@ -89,13 +89,15 @@ def tabulate(
     *,
     prune: bool,
     reach: float = WHAT_IF,
+    turn: int | None = None,
 ) -> Iterator[Tables]:
     """The tables of every group of a pipeline row, with the options that can fit into `reach` times the memory at all.
 
-    `prune` keeps, of options that differ only in placement, those that no other one beats everywhere.
+    `prune` keeps, of options that differ only in placement, those that no other one beats everywhere. `turn`: only the
+    layouts of one turn.
     """
     limit = hbm_bytes(problem, reach)
-    for sized in sized_groups(problem, used, pp_row):
+    for sized in sized_groups(problem, used, pp_row, turn):
         keep_a, keep_e = (can_fit(memory, limit) for memory in (sized.memory_attention, sized.memory_expert))
         if len(keep_a) and len(keep_e):
             yield placed(problem, sized.take(keep_a, keep_e), prune=prune)

@@ -21,7 +21,7 @@ _NUMBERS = (
 )  # fmt: skip
 _SIZES = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
 _CHOICES = ("schedule", "recompute", "offload", "cp_kind", "dispatcher", "overlap")
-_JSON = ("placement", "breakdown_s", "memory_bytes", "conflict", "alternatives", "notes", "proofs")
+_JSON = ("placement", "layout", "breakdown_s", "memory_bytes", "conflict", "alternatives", "notes", "proofs")
 
 
 def available() -> bool:

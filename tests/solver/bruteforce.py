@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from mapsearch.axes import Hidden, Schedule, written
 from mapsearch.costs.estimate import layout_trouble, number, point_of
+from mapsearch.costs.layouts import cuts_of
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.solver.problem import problem_of
@@ -98,7 +99,9 @@ def mappings(facts: Facts, fan_outs: Iterable[Row] | None = None) -> Iterator[Ma
         placement = {axis: dict(zip(names, row, strict=True)) for axis, row in rows.items()}
         for values in variants(facts, rows):
             named = {axis: written(axis, value) for axis, value in values.items()}
-            yield Mapping.model_validate({**named, "placement": placement})
+            told = {"model": facts.model, "run": facts.run}
+            for cut in cuts_of(values["pp"], values["schedule"], facts.run.layout, **told):
+                yield Mapping.model_validate({**named, "placement": placement, "layout": list(cut)})
 
 
 def every(facts: Facts) -> dict[tuple[int, ...], float]:

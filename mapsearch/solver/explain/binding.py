@@ -18,6 +18,7 @@ import numpy as np
 from mapsearch.answer import Binding
 from mapsearch.axes import Offload, written
 from mapsearch.constraints.capacity import bytes_text, usable_hbm_bytes
+from mapsearch.costs.stages import Cut
 from mapsearch.costs.step import StageSum
 from mapsearch.quantity import Floats
 from mapsearch.relation import Relation
@@ -43,6 +44,7 @@ class Blocked:
     """Demand over limit: bytes per device, or a share of this mapping's step for limits of exposure."""
     step_time_s: float
     key: Key
+    layout: Cut = ()
 
 
 @dataclass
@@ -249,7 +251,7 @@ def _collect(
             continue
         fastest = seconds
         key = key_of(tables, block.cells[number], int(attention[i]), int(expert[j]))
-        front.add(Blocked(float(excess[number, i, j]), seconds, key))
+        front.add(Blocked(float(excess[number, i, j]), seconds, key, tables.group.layout))
 
 
 def _narrowed(tables: Tables, cells: _Cells, start: int, stop: int, slower_s: float) -> tuple[Block, Ints, Ints]:
@@ -289,7 +291,7 @@ def _told(problem: Problem, candidate: Candidate, relation: Relation, point: Blo
         lever=lever,
         relax_by=relax,
         unit="share of the step" if _is_share(relation) else relation.unit,
-        unlock=difference(candidate.key, point.key),
+        unlock=difference(candidate.key, point.key, recut=candidate.tables.group.layout != point.layout),
         gain=1.0 - point.step_time_s / candidate.step_time_s,
         step_time_s=point.step_time_s,
     )
@@ -321,8 +323,11 @@ def _lever(problem: Problem, relation: Relation, point: Blocked) -> tuple[float,
     return more, f"{what} per device +{bytes_text(more)}"
 
 
-def difference(before: Key, after: Key) -> str:
-    """Axes in which two mappings differ, as `PP16 -> PP8, recompute full -> norm`; placement when none does."""
+def difference(before: Key, after: Key, *, recut: bool = False) -> str:
+    """Axes in which two mappings differ, as `PP16 -> PP8, recompute full -> norm`; placement when none does.
+
+    `recut`: their layers are cut differently, which is said where the number of stages is the same.
+    """
     parts = []
     for axis, old, new in zip(KEY, before, after, strict=True):
         if old != new:
@@ -332,4 +337,7 @@ def difference(before: Key, after: Key) -> str:
                 if isinstance(first, int) and len(axis) <= 3
                 else f"{axis.replace('_', ' ')} {first} -> {second}"
             )
+    stages = KEY.index("pp")
+    if recut and before[stages] == after[stages]:
+        parts.append("another layout")
     return ", ".join(parts) or "another placement"

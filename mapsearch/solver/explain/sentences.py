@@ -8,6 +8,7 @@ from __future__ import annotations
 from mapsearch.answer import Conflict
 from mapsearch.axes import USUAL_OVERLAP
 from mapsearch.constraints.capacity import bytes_text
+from mapsearch.constraints.user import LAYOUT
 from mapsearch.costs.views import Facts
 from mapsearch.errors import listed
 from mapsearch.inventories.mapping import Mapping
@@ -24,6 +25,7 @@ WHOSE = {
     "user": "your constraint: ",
 }
 FIELDS: dict[str, tuple[str, ...]] = {
+    LAYOUT: ("run layout",),
     "hbm": ("topology device.hbm", "run reserve", "profile runtime_bytes"),
     "host_memory": ("topology device.host_memory",),
     "nvme_capacity": ("topology device.nvme",),
