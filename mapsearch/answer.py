@@ -86,6 +86,8 @@ class RankedMapping(_Record):
     """Axis: {level: ways it is cut there}, levels innermost first, cuts of 1 left out."""
     layout: list[int] = []
     """Layers of each pipeline chunk as the mapping cuts them, MTP modules not counted; empty: as frameworks cut."""
+    recompute_stages: int = 0
+    """Stages from the first on that recompute, where the others recompute nothing; 0: all do."""
     devices: int
     microbatches: int
     layers_per_stage: list[int]
@@ -369,6 +371,7 @@ def row(mapping: RankedMapping) -> dict[str, Any]:
             for axis, cuts in mapping.placement.items()
         ),
         "layout": "-".join(map(str, mapping.layout)),
+        "recompute_stages": mapping.recompute_stages,
         "binding": mapping.binding.relation if mapping.binding else "",
         "lever": mapping.binding.lever if mapping.binding else "",
         "gain": mapping.binding.gain if mapping.binding else 0.0,

@@ -172,7 +172,8 @@ def _mapping(given: str | Mapping | RankedMapping) -> Mapping:
     if isinstance(given, Mapping):
         return given
     if isinstance(given, RankedMapping):
-        data: Any = {**given.sizes, **given.choices, "placement": given.placement, "layout": given.layout}
+        stages: Any = {"layout": given.layout, "recompute_stages": given.recompute_stages}
+        data: Any = {**given.sizes, **given.choices, "placement": given.placement, **stages}
         return validate(Mapping, data, file=f"mapping {given.rank}")
     return validate(Mapping, documents.load(given), file=given)
 

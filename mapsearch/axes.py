@@ -1,6 +1,7 @@
 """The axes of a mapping: official names, coded values, and how people write them.
 
-Contents: GRIDS, SIZES, ROWS, Schedule, Recompute, CpKind, Dispatcher, Offload, Hidden, SCHEDULES, SCOPE, words, read.
+Contents: GRIDS, SIZES, ROWS, Schedule, Recompute, CpKind, Dispatcher, Offload, Hidden, SCHEDULES, SCOPE, words, read,
+first_stages.
 
 Categorical axes are integer codes (or bit sets), so that quantities stay plain numpy functions: a code is an
 index into a table of facts, a bit set is masked. Rows are integer arrays whose last dimension is the level,
@@ -223,3 +224,8 @@ WORDS = {words.axis: words for words in (SCHEDULE, RECOMPUTE, CP_KIND, DISPATCHE
 def written(axis: str, code: int) -> str | int:
     """The value of any axis as people write it: a word for coded axes, the number otherwise."""
     return WORDS[axis].write(int(code)) if axis in WORDS else int(code)
+
+
+def first_stages(count: int) -> str:
+    """So many stages from the first on, in words."""
+    return "first stage" if count == 1 else f"first {count} stages"

@@ -174,5 +174,6 @@ def read_mapping(name: str) -> tuple[Mapping, Provenance | None]:
     if found is None:
         held = f"it holds {len(answer.mappings)}" if answer.mappings else f"it holds none (status {answer.status})"
         raise InputError(f"has no mapping of rank {rank or 1}; {held}", file=path)
-    plain = {**found.sizes, **found.choices, "placement": found.placement, "layout": found.layout}
+    stages = {"layout": found.layout, "recompute_stages": found.recompute_stages}
+    plain = {**found.sizes, **found.choices, "placement": found.placement, **stages}
     return validate(Mapping, plain, file=path), answer.provenance

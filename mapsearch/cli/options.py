@@ -39,7 +39,7 @@ DEFAULT_MODEL = "moe-5t"
 DEFAULT_RUN = "long-context-128k"
 DEFAULT_TOPOLOGY = "asic"
 FORMATS = ("table", "json", "yaml", "csv", "md", "html")
-OVERRIDES = ("sequence_length", "global_batch", "precision", "framework", "layout")
+OVERRIDES = ("sequence_length", "global_batch", "precision", "framework", "layout", "recompute_stages")
 CONSTRAINTS = ("fix", "allow", "at_most", "at_least", "inside")
 _SUFFIXES = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".csv": "csv", ".md": "md", ".html": "html"}
 _NUMBERED = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
@@ -128,6 +128,9 @@ def input_options(function: F) -> F:
         ),
         click.option(
             "--layout", metavar="A,B", help="Cuts of layers over stages: auto, ends, flop, family, or as 8-8-7-7."
+        ),
+        click.option(
+            "--recompute-stages", metavar="A,B", help="Recompute on the first stages only: all, half, or how many."
         ),
     )(function)
 

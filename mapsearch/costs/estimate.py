@@ -17,7 +17,7 @@ import numpy as np
 
 from mapsearch.arrays import PLAIN, remembered
 from mapsearch.axes import SIZES, Schedule
-from mapsearch.costs.flops import executed_flops, training_flops
+from mapsearch.costs.flops import step_flops
 from mapsearch.costs.footprint import (
     attention_host,
     attention_memory,
@@ -28,7 +28,7 @@ from mapsearch.costs.footprint import (
 )
 from mapsearch.costs.placement import rows_of
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
-from mapsearch.costs.stages import Cut, StageKinds, stages_of
+from mapsearch.costs.stages import Cut, StageKinds, recomputing, recomputing_shares, stages_of
 from mapsearch.costs.step import (
     ALL_CLASSES,
     COMMUNICATION,
@@ -43,8 +43,6 @@ from mapsearch.costs.step import (
 )
 from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts
 from mapsearch.inventories.mapping import Mapping
-from mapsearch.inventories.model import Model
-from mapsearch.inventories.run import Run
 from mapsearch.quantity import Floats, Num
 
 
@@ -54,13 +52,14 @@ class EveryStage(CellView):
     @cached_property
     def kinds(self) -> list[StageKinds]:
         """One record; plain numbers when there is one stage."""
-        return [_stages(self.facts.model, self.facts.run, self.pp, one(self.schedule), self.layout)]
+        return [_stages(self.facts, self.pp, one(self.schedule), self.layout, self.recompute_stages)]
 
 
-@remembered(2)
-def _stages(model: Model, run: Run, pp: int, schedule: int, cut: Cut) -> StageKinds:
-    plan = stages_of(pp, schedule, cut, model=model, run=run)
-    columns = (plan.dense, plan.moe, plan.embedding, plan.output, (1,) * pp, tuple(range(pp)))
+@remembered()
+def _stages(facts: Facts, pp: int, schedule: int, cut: Cut, first: int) -> StageKinds:
+    plan = stages_of(pp, schedule, cut, model=facts.model, run=facts.run)
+    ends = plan.embedding, plan.output
+    columns = (plan.dense, plan.moe, *ends, (1,) * pp, tuple(range(pp)), recomputing(pp, first))
     if pp == 1:
         return StageKinds(*(float(column[0]) for column in columns))
     return StageKinds(*(np.array(column, dtype=np.float64) for column in columns))
@@ -220,6 +219,7 @@ def point_of(mapping: Mapping, facts: Facts) -> Point:
         offload=int(mapping.offload),
         overlap=facts.run.overlap.codes[0] if mapping.overlap is None else int(mapping.overlap),
         layout=mapping.cut,
+        recompute_stages=mapping.recomputing,
     )
     tp, cp, etp, ep, edp = mapping.tp, mapping.cp, mapping.etp, mapping.ep, mapping.edp
     kind, dispatcher = int(mapping.cp_kind), int(mapping.dispatcher)
@@ -288,6 +288,8 @@ def estimate_point(point: Point) -> Estimate:
     peaks = [sum(parts.values()) for parts in memory]
     worst = int(np.argmax(peaks))
     device_s = total * cell.devices * peak_flops(facts)
+    cut = cell.pp, one(cell.schedule), cell.layout
+    shares = recomputing_shares(*cut, cell.recompute_stages, model=model, run=run)
     return Estimate(
         step_time_s=total,
         breakdown_s=breakdown_s(point),
@@ -303,18 +305,10 @@ def estimate_point(point: Point) -> Estimate:
         devices=cell.devices,
         microbatches=math.ceil(number(cell.microbatches)),
         tokens_per_s=run.tokens_per_step / total,
-        mfu=_step_flops(model, run, None) / device_s,
-        hfu=_step_flops(model, run, int(mapping.recompute)) / device_s,
+        mfu=step_flops(model, run, None) / device_s,
+        hfu=step_flops(model, run, int(mapping.recompute), shares) / device_s,
         notes=point.notes,
     )
-
-
-@remembered(records=2)
-def _step_flops(model: Model, run: Run, recompute: int | None) -> float:
-    """FLOP of one step: of the model, or executed with what is computed again."""
-    if recompute is None:
-        return number(training_flops(model=model, run=run))
-    return number(executed_flops(recompute, model=model, run=run))
 
 
 def peak_flops(facts: Facts) -> float:

@@ -1,7 +1,7 @@
 """FLOP per token and per step, and KV-cache bytes (FORMULAS 1.5, 3.2).
 
 Contents: attended_keys, mean_attended_keys, linear_flops, attention_core_flops, router_flops, forward_flops_per_token,
-training_flops_per_token, torchtitan_flops_per_token, training_flops, executed_flops,
+training_flops_per_token, torchtitan_flops_per_token, training_flops, executed_flops, step_flops,
 kv_cache_bytes_per_token, kv_cache_bytes.
 
 Model FLOP, as MFU counts them: no recompute, backward = twice forward. One multiply or add is one FLOP.
@@ -12,12 +12,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapsearch import arrays as np
+from mapsearch.arrays import remembered
 from mapsearch.axes import Recompute
 from mapsearch.costs.recompute import again, mla_up_share, only
 from mapsearch.inventories.model import Model, SlidingWindow
 from mapsearch.inventories.run import Run
 from mapsearch.quantity import Num, Quantity, quantity
 
+ALL_LAYERS = (1.0, 1.0, 1.0)
+"""Shares of all layers, dense layers and MoE layers on stages that recompute, where every stage does."""
 BACKWARD_AND_FORWARD = 3.0
 """Forward once, input gradient once, weight gradient once (FORMULAS 3.2)."""
 
@@ -176,25 +179,35 @@ def training_flops(*, model: Model, run: Run) -> Num:
 
 
 @quantity(unit="FLOP", source="FORMULAS 3.2")
-def executed_flops(recompute: Num, *, model: Model, run: Run) -> Num:
+def executed_flops(recompute: Num, *, model: Model, run: Run, shares: tuple[float, float, float] = ALL_LAYERS) -> Num:
     """FLOP that devices execute in one step: model FLOP, what is computed again, and FlashAttention's fifth product.
 
     FlashAttention runs 5 matrix products backward where the model counts 4: half a forward core more. Recompute adds
     the forward of what it repeats: everything in the layers (`full`), the core, the dense FFN, the MoE layer, or the
-    share of the projections that MLA's up-projections are. The numerator of HFU.
+    share of the projections that MLA's up-projections are. The numerator of HFU. `shares`: of all layers, dense layers
+    and MoE layers, those on stages that recompute.
 
     Axes: recompute. Unit: FLOP. Source: FORMULAS 3.2.
     Ignores: padding of rows and vocabulary; norms and activation functions.
     """
     weights, core = _weights(model), attention_core_flops(model=model, length=run.attended_length)
     moe = 2.0 * weights.moe_ffn + router_flops(model=model)
+    projections = again(recompute, 0) + mla_up_share(model) * only(recompute, Recompute.MLA_UP)
+    attention = 2.0 * weights.attention * projections + core * again(recompute, Recompute.CORE_ATTENTION)
     repeated = (
-        2.0 * weights.attention * (again(recompute, 0) + mla_up_share(model) * only(recompute, Recompute.MLA_UP))
-        + core * again(recompute, Recompute.CORE_ATTENTION)
-        + 2.0 * weights.dense_ffn * again(recompute, Recompute.MLP)
-        + moe * again(recompute, Recompute.MOE)
+        shares[0] * attention
+        + shares[1] * 2.0 * weights.dense_ffn * again(recompute, Recompute.MLP)
+        + shares[2] * moe * again(recompute, Recompute.MOE)
     )
     return training_flops(model=model, run=run) + run.tokens_per_step * (0.5 * core + repeated)
+
+
+@remembered(2)
+def step_flops(model: Model, run: Run, recompute: int | None, shares: tuple[float, float, float] = ALL_LAYERS) -> float:
+    """FLOP of one step as a number: of the model, or executed with what those shares of its layers compute again."""
+    if recompute is None:
+        return float(training_flops(model=model, run=run))
+    return float(executed_flops(recompute, model=model, run=run, shares=shares))
 
 
 @quantity(unit="bytes", source="FORMULAS 1.5")

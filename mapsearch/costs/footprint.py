@@ -12,6 +12,7 @@ from mapsearch import arrays as np
 from mapsearch.axes import Offload
 from mapsearch.costs import activations, memory, parameters, pipeline
 from mapsearch.costs.data_parallel import shard_count
+from mapsearch.costs.per_stage import per_stage
 from mapsearch.costs.views import AttentionView, CellView, ExpertView, Facts, once_per_view
 from mapsearch.quantity import Num, maximum
 
@@ -123,6 +124,7 @@ def _scratch_parameters(view: AttentionView) -> list[Num]:
     return [attention + present(k.dense) * dense + present(k.moe) * shared for k in view.cell.kinds]
 
 
+@per_stage
 def attention_memory(view: AttentionView) -> dict[str, list[Num]]:
     """HBM bytes of an attention option by part and kind of stage (F3.3, F3.4, F3.6, F3.7b)."""
     cell, model, run, tokens = view.cell, view.facts.model, view.facts.run, view.cell.tokens
@@ -209,11 +211,13 @@ def _gathered(view: AttentionView, local: list[Num]) -> list[Num]:
     return result
 
 
+@per_stage
 def attention_host(view: AttentionView) -> list[Num]:
     """Host memory bytes of an attention option per kind of stage; empty when nothing may be offloaded to it."""
     return _attention_offloaded(view, nvme=False)
 
 
+@per_stage
 def attention_nvme(view: AttentionView) -> list[Num]:
     """NVMe bytes of an attention option per kind of stage; empty when nothing may be offloaded to it."""
     return _attention_offloaded(view, nvme=True)
@@ -242,6 +246,7 @@ def routed_kept(view: ExpertView, rec: Num) -> list[Num]:
     return [k.moe * each for k in view.cell.kinds]
 
 
+@per_stage
 def expert_memory(view: ExpertView) -> dict[str, list[Num]]:
     """HBM bytes of an expert option by part and kind of stage (F3.3, F3.6)."""
     if view.facts.model.moe is None:
@@ -266,11 +271,13 @@ def expert_memory(view: ExpertView) -> dict[str, list[Num]]:
     return result
 
 
+@per_stage
 def expert_host(view: ExpertView) -> list[Num]:
     """Host memory bytes of an expert option per kind of stage; empty when nothing may be offloaded to it."""
     return _expert_offloaded(view, nvme=False)
 
 
+@per_stage
 def expert_nvme(view: ExpertView) -> list[Num]:
     """NVMe bytes of an expert option per kind of stage; empty when nothing may be offloaded to it."""
     return _expert_offloaded(view, nvme=True)

@@ -1,6 +1,6 @@
-"""Families of layouts that a search may choose from: how to cut the layers of a model over a pipeline.
+"""What a search may choose from for the stages of a pipeline: how to cut its layers, and on which stages to recompute.
 
-Contents: WORDS, cuts_of, ends_cut, flop_cut, family.
+Contents: cuts_of, ends_cut, family, splits_of.
 
 A layout is a cut (`stages.Cut`). A word names a rule that gives the cuts of any pipeline; a list of numbers is a cut
 by itself, for pipelines with as many chunks. The family is described in docs/explanation/formulation.md.
@@ -8,7 +8,7 @@ by itself, for pipelines with as many chunks. The family is described in docs/ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mapsearch.arrays import remembered
 from mapsearch.axes import Schedule
@@ -114,3 +114,17 @@ def _steep(most: int, layers: int, chunks: int) -> Cut | None:
     for stage in range(chunks):
         counts[stage] -= min(sum(counts) - layers, counts[stage] - 1)
     return tuple(counts)
+
+
+def splits_of(pp: int, schedule: int, choices: Sequence[str | int], recompute: Iterable[int]) -> list[int]:
+    """The distinct numbers of first stages that alone may recompute, in the order of the choices; 0: all stages.
+
+    Axes: pp, schedule, recompute. As many as there are stages are all of them. One stage, no recompute, and V-shaped
+    and bidirectional schedules, whose early stages hold no more than late ones, know no other.
+    """
+    straight = schedule not in TWO_CHUNK_SCHEDULES and schedule != Schedule.DUALPIPE
+    if pp == 1 or not straight or not any(recompute):
+        return [0]
+    words = {"all": 0, "half": -(-pp // 2)}
+    counts = (words[choice] if isinstance(choice, str) else choice for choice in choices)
+    return list(dict.fromkeys(count if count < pp else 0 for count in counts))

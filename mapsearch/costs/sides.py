@@ -14,12 +14,8 @@ from typing import Any
 from mapsearch import arrays as np
 from mapsearch.axes import Hidden, Offload, Recompute
 from mapsearch.costs import communication, compute, data_parallel, memory, parameters, pipeline
-from mapsearch.costs.footprint import (
-    attention_kept,
-    dense_parameters,
-    routed_kept,
-    routed_parameters,
-)
+from mapsearch.costs.footprint import attention_kept, dense_parameters, routed_kept, routed_parameters
+from mapsearch.costs.per_stage import per_stage
 from mapsearch.costs.recompute import (
     again,
     dense_activation_again_s,
@@ -66,6 +62,7 @@ def cell_side(cell: CellView) -> Side:
     )
 
 
+@per_stage
 def attention_times(view: AttentionView) -> Side:
     """What an attention option adds in seconds: projections, attention core, FFN, router, heads, TP, CP, dense DP."""
     cell, facts = view.cell, _timed(view.facts)
@@ -82,6 +79,7 @@ def attention_times(view: AttentionView) -> Side:
     )
 
 
+@per_stage
 def attention_alone(view: AttentionView) -> Side:
     """As `attention_times` without communication: what is left depends on sizes, not on rows, and is never more."""
     cell, facts = view.cell, _timed(view.facts)
@@ -307,6 +305,7 @@ def _optimizer_s(local: list[Num], shards: Num, cell: CellView, facts: dict[str,
     ]
 
 
+@per_stage
 def expert_times(view: ExpertView) -> Side:
     """What an expert option adds in seconds: grouped GEMMs, dispatch and combine, expert DP. Bytes: footprint.py."""
     cell, facts, run, rec = view.cell, _timed(view.facts), view.facts.run, view.cell.recompute
@@ -339,6 +338,7 @@ def expert_times(view: ExpertView) -> Side:
     )
 
 
+@per_stage
 def expert_alone(view: ExpertView) -> Side:
     """As `expert_times` without communication: what is left depends on sizes, not on rows, and is never more."""
     cell, facts = view.cell, _timed(view.facts)

@@ -1,6 +1,7 @@
 """Which layers stand on which pipeline stage: the layout, and its distinct kinds of stage.
 
-Contents: Cut, Layout, layer_weights, partition, chunks_of, usual_cut, layout, stages_of, StageKinds, stage_kinds.
+Contents: Cut, Layout, layer_weights, partition, chunks_of, usual_cut, layout, stages_of, StageKinds,
+recomputing, recomputing_shares, stage_kinds.
 
 A cut says how many layers each chunk of the pipeline takes, in order; MTP modules stand on the last chunk and are not
 counted. Without one, where the layers divide evenly over the pipeline's chunks, every chunk gets as many, as
@@ -61,6 +62,8 @@ class StageKinds:
     """Stages of this kind."""
     stage: Num
     """The first stage of this kind: the one that holds most microbatches."""
+    recomputes: Num
+    """1 where the stage recomputes what the mapping says, 0 where it recomputes nothing."""
 
 
 def layer_weights(model: Model, length: float) -> tuple[tuple[float, ...], float, float]:
@@ -217,14 +220,34 @@ def stages_of(pp: int, schedule: int, cut: Cut = (), *, model: Model, run: Run) 
     return layout(pp, schedule, cut, model=model, length=run.attended_length, vocabulary=run.vocabulary)
 
 
-def stage_kinds(pp: int, schedule: int, cut: Cut = (), *, model: Model, run: Run) -> StageKinds:
-    """The distinct stages of a layout: same layers and same ends, told by the first stage that is so.
+def recomputing(pp: int, first: int) -> tuple[float, ...]:
+    """1 for each stage that recomputes, 0 for the others; `first` 0: all do."""
+    return tuple(float(not first or stage < first) for stage in range(pp))
+
+
+def recomputing_shares(
+    pp: int, schedule: int, cut: Cut, first: int, *, model: Model, run: Run
+) -> tuple[float, float, float]:
+    """Share of all layers, dense layers and MoE layers on the first stages; 1 for what there is none of.
+
+    Axes: pp, schedule. `first` 0: all stages.
+    """
+    if not first:
+        return flops.ALL_LAYERS
+    plan = stages_of(pp, schedule, cut, model=model, run=run)
+    columns = (plan.layers, plan.dense, plan.moe)
+    shares = [sum(column[:first]) / sum(column) if sum(column) else 1.0 for column in columns]
+    return shares[0], shares[1], shares[2]
+
+
+def stage_kinds(pp: int, schedule: int, cut: Cut = (), first: int = 0, *, model: Model, run: Run) -> StageKinds:
+    """The distinct stages of a layout: same layers, same ends, recomputing or not, told by the first that is so.
 
     Axes: pp, schedule. In-flight microbatches never grow along the pipeline (F3.5), so the first stage of a
-    kind has the kind's largest memory; times do not depend on the position.
+    kind has the kind's largest memory; times do not depend on the position. `first`: stages that recompute, 0 for all.
     """
     plan = stages_of(pp, schedule, cut, model=model, run=run)
-    rows = list(zip(plan.dense, plan.moe, plan.embedding, plan.output, strict=True))
+    rows = list(zip(plan.dense, plan.moe, plan.embedding, plan.output, recomputing(pp, first), strict=True))
     distinct = list(dict.fromkeys(rows))
     table = np.array(distinct, dtype=float)
     return StageKinds(
@@ -234,4 +257,5 @@ def stage_kinds(pp: int, schedule: int, cut: Cut = (), *, model: Model, run: Run
         output=table[:, 3],
         count=np.array([rows.count(row) for row in distinct], dtype=float),
         stage=np.array([rows.index(row) for row in distinct], dtype=float),
+        recomputes=table[:, 4],
     )

@@ -54,6 +54,8 @@ class CellView:
     overlap: Num
     layout: Cut = ()
     """Layers of each chunk of the pipeline; empty: as frameworks cut unless told otherwise."""
+    recompute_stages: int = 0
+    """Stages from the first on that recompute, the others recompute nothing; 0: all do."""
 
     @cached_property
     def pp(self) -> int:
@@ -88,9 +90,10 @@ class CellView:
         """Distinct stages, a record per kind whose fields broadcast with `schedule`; missing kinds count 0."""
         model, run = self.facts.model, self.facts.run
         if type(self.schedule) is int:
-            return kinds_of(model, run, self.pp, self.schedule, self.layout)
+            return kinds_of(model, run, self.pp, self.schedule, self.layout, self.recompute_stages)
         schedules = np.unique(np.asarray(self.schedule))
-        tables = {int(s): stage_kinds(self.pp, int(s), self.layout, model=model, run=run) for s in schedules}
+        told = self.layout, self.recompute_stages
+        tables = {int(s): stage_kinds(self.pp, int(s), *told, model=model, run=run) for s in schedules}
         first = next(iter(tables.values()))
         if all(_same(first, table) for table in tables.values()):
             return [_row(first, row) for row in range(len(first.count))]
@@ -99,9 +102,9 @@ class CellView:
 
 
 @remembered(2)
-def kinds_of(model: Model, run: Run, pp: int, schedule: int, cut: Cut = ()) -> list[StageKinds]:
+def kinds_of(model: Model, run: Run, pp: int, schedule: int, cut: Cut = (), first: int = 0) -> list[StageKinds]:
     """The kinds of stage of one layout, as plain numbers."""
-    table = stage_kinds(pp, schedule, cut, model=model, run=run)
+    table = stage_kinds(pp, schedule, cut, first, model=model, run=run)
     return [_row(table, row) for row in range(len(table.count))]
 
 

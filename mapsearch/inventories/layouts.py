@@ -1,6 +1,6 @@
-"""Layouts as people write them: words, lists of layers per stage, and Megatron-LM's strings.
+"""Layouts and splits as people write them: words, lists of layers per stage, and Megatron-LM's strings.
 
-Contents: read_layout, read_layouts.
+Contents: read_layout, read_layouts, read_splits.
 """
 
 from __future__ import annotations
@@ -41,3 +41,12 @@ def read_layouts(value: object) -> object:
     """Several layouts, as a list or as `auto,flop,8-8-7-7`."""
     parts = [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     return [read_layout(part) for part in parts] if isinstance(parts, list) else parts
+
+
+def read_splits(value: object) -> object:
+    """Several splits of recompute, as a list, one number, or as `all,half,2`."""
+    parts = [part.strip().lower() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    parts = [parts] if isinstance(parts, int) else parts
+    if not isinstance(parts, list):
+        return parts
+    return [int(part) if isinstance(part, str) and part.isdecimal() else part for part in parts]

@@ -46,6 +46,8 @@ class Mapping(Inventory):
     layout: Annotated[list[Annotated[int, Field(ge=0)]], BeforeValidator(read_layout)] = Field(default_factory=list)
     """Layers of each pipeline stage in order, of both chunks of each stage in V-shaped schedules, MTP modules not
     counted; also as `8-8-7-7` or as Megatron-LM's `Et*8|t*8|t*7|t*7L`. Empty: as frameworks cut unless told."""
+    recompute_stages: int = Field(default=0, ge=0)
+    """Pipeline stages from the first on that recompute what `recompute` says, the others recompute nothing; 0: all."""
     overlap: OverlapWords | None = None
     """What runs under compute and takes memory for it; left out: as the run states it, its first value of a list."""
     placement: dict[AxisName, dict[str, int]] = Field(default_factory=dict)
@@ -58,6 +60,10 @@ class Mapping(Inventory):
             raise ValueError(
                 f"tp*cp*dp = {self.tp}*{self.cp}*{self.dp} = {attention} and etp*ep*edp = "
                 f"{self.etp}*{self.ep}*{self.edp} = {expert} must be equal: both grids cover the same devices"
+            )
+        if self.recompute_stages > self.pp:
+            raise ValueError(
+                f"recompute_stages is {self.recompute_stages}, but PP is {self.pp}; 0 stands for all stages"
             )
         for axis, cuts in self.placement.items():
             product = 1
@@ -73,6 +79,11 @@ class Mapping(Inventory):
     def cut(self) -> tuple[int, ...]:
         """The layout as a tuple; empty when it is left to the framework."""
         return tuple(self.layout)
+
+    @property
+    def recomputing(self) -> int:
+        """Stages from the first on that recompute; 0 where that tells no stages apart."""
+        return self.recompute_stages if self.recompute and self.recompute_stages < self.pp else 0
 
     @property
     def devices(self) -> int:

@@ -14,7 +14,7 @@ from mapsearch import axes
 from mapsearch.errors import listed, near_miss
 from mapsearch.frameworks import RELEASES, named
 from mapsearch.inventories.base import Inventory
-from mapsearch.inventories.layouts import read_layouts
+from mapsearch.inventories.layouts import read_layouts, read_splits
 
 
 def _coded(words: axes.Words) -> Any:
@@ -65,6 +65,7 @@ FrameworkName = Annotated[str, AfterValidator(_framework), WithJsonSchema(_RELEA
 
 LayoutWord = Literal["auto", "ends", "flop", "family"]
 LayoutChoice = LayoutWord | list[Annotated[int, Field(ge=0)]]
+SplitChoice = Literal["all", "half"] | Annotated[int, Field(gt=0, le=2**20)]
 Vocabulary = Literal["last", "redistributed", "split-1", "split-2"]
 ComputePrecision = Literal["bf16", "fp16", "fp8-tensor", "fp8-block", "mxfp8", "nvfp4"]
 
@@ -247,6 +248,9 @@ class Run(Inventory):
     """How the layers may be cut over the stages: `auto`: evenly, as frameworks do unless told otherwise; `ends`:
     embedding and loss count as a layer each; `flop`: the largest stage has least FLOP; `family`: those that trade
     time for memory or even out the ends; or the layers per stage as a list, for pipelines with as many stages."""
+    recompute_stages: Annotated[list[SplitChoice], BeforeValidator(read_splits)] = Field(default=["all"], min_length=1)
+    """On how many stages from the first on to recompute: `all`, `half` (rounded up), or a number; not split where
+    schedules are V-shaped or bidirectional."""
     placement: dict[Literal["tp", "cp", "dp", "pp", "etp", "ep", "edp"], Literal["inside", "free", "priced"]] = Field(
         default_factory=dict
     )

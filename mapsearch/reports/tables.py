@@ -1,7 +1,7 @@
 """The table view of a solve: one screenful, made to fit the width.
 
 Contents: solve_lines, heading, anatomy, footer_lines, searched, resting_lines, memory_text, placement_text,
-layout_text, cut_text, better_text, sizes_text, binding_text, price_text, proof_text, assumptions_text.
+layout_text, split_text, cut_text, better_text, sizes_text, binding_text, price_text, proof_text, assumptions_text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from mapsearch.answer import Answer, Price, Proof, RankedMapping, Space
-from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, USUAL_OVERLAP
+from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, USUAL_OVERLAP, first_stages
 from mapsearch.reports import human
 from mapsearch.reports.infeasible import why_not_lines
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
@@ -205,12 +205,17 @@ def placement_text(mapping: RankedMapping, *, tight: bool = False) -> str:
 
     comma = " " if tight else ", "
     sides = [comma.join(filter(None, map(cut, axes))) for axes in (ATTENTION_GRID, EXPERT_GRID[:3])]
-    return " | ".join(filter(None, [*sides, layout_text(mapping)])) or "one device"
+    return " | ".join(filter(None, [*sides, layout_text(mapping), split_text(mapping)])) or "one device"
 
 
 def layout_text(mapping: RankedMapping) -> str:
     """The layers of each stage where the mapping cuts them itself, runs of equal stages together: `layers 3 2×4 3`."""
     return f"layers {cut_text(mapping.layout)}" if mapping.layout else ""
+
+
+def split_text(mapping: RankedMapping) -> str:
+    """On which stages it recomputes, where not on all: `recompute on the first 2 stages`."""
+    return f"recompute on the {first_stages(mapping.recompute_stages)}" if mapping.recompute_stages else ""
 
 
 def cut_text(layers: Sequence[int]) -> str:

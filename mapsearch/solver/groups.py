@@ -1,13 +1,14 @@
 """Groups of cells, and their axes laid out as arrays that broadcast.
 
 Contents: Group, groups_at, turns, along, cell_view, expert_cell, attention_view, expert_view, holds, allowed_by,
-allowed_cells, grids, legal_options.
+allowed_cells, split_idles, grids, legal_options.
 
 Arrays have the dimensions (dp, micro_batch, pipeline, recompute, zero, offload, option); rows have the level behind.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from mapsearch.axes import Schedule
 from mapsearch.constraints.user import LAYOUT
-from mapsearch.costs.layouts import cuts_of
+from mapsearch.costs.layouts import cuts_of, splits_of
 from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES, Cut
 from mapsearch.costs.views import AttentionView, CellView, ExpertView
 from mapsearch.quantity import Num
@@ -30,13 +31,16 @@ VARIANTS = 5
 
 @dataclass(frozen=True)
 class Group:
-    """One used fan-out, one pipeline row and the schedules, VPP and overlaps of one layout: cells that share lists."""
+    """One used fan-out, one pipeline row, and the schedules, VPP and overlaps of one layout and one split of recompute:
+    cells that share lists."""
 
     used: tuple[int, ...]
     pp_row: tuple[int, ...]
     pipelines: tuple[Pipeline, ...]
     layout: Cut = ()
     """Layers of each chunk; empty: as frameworks cut unless told otherwise."""
+    recompute_stages: int = 0
+    """Stages from the first on that recompute; 0: all."""
 
     @property
     def pp(self) -> int:
@@ -57,7 +61,7 @@ def layout_class(schedule: int) -> str:
 
 
 def groups_at(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], turn: int | None = None) -> list[Group]:
-    """The groups of one pipeline row, one per layout of layers; of one of the turns only, or all."""
+    """The groups of one pipeline row, one per layout of layers and split of recompute; of one turn only, or all."""
     by_layout: dict[str, list[Pipeline]] = {}
     for pipeline in problem.pipelines(int(np.prod(pp_row))):
         by_layout.setdefault(layout_class(pipeline[0]), []).append(pipeline)
@@ -67,15 +71,19 @@ def groups_at(problem: Problem, used: tuple[int, ...], pp_row: tuple[int, ...], 
         cuts = cuts_of(pp, pairs[0][0], facts.run.layout, model=facts.model, run=facts.run)
         # Explanations also ask what if no layout were asked for.
         cuts = cuts if cuts or any(relation.name == LAYOUT for relation in problem.relations) else [()]
-        chosen = {None: cuts, 0: cuts[:1], 1: cuts[1:]}[turn]
-        found += [Group(used, pp_row, tuple(pairs), cut) for cut in chosen]
+        splits = splits_of(pp, pairs[0][0], facts.run.recompute_stages, problem.candidates["recompute"])
+        ways = list(itertools.product(cuts, splits))
+        chosen = {None: ways, 0: ways[:1], 1: ways[1:]}[turn]
+        found += [Group(used, pp_row, tuple(pairs), *way) for way in chosen]
     return found
 
 
 def turns(problem: Problem) -> tuple[int, ...]:
-    """The first layout of every pipeline, and after all of them the others: by then most are above the cutoff."""
-    choices = problem.facts.run.layout
-    return (0,) if problem.first_look or (len(choices) == 1 and choices != ["family"]) else (0, 1)
+    """The first layout and split of every pipeline, and after all of them the others: by then most are above the
+    cutoff."""
+    run = problem.facts.run
+    single = len(run.layout) == len(run.recompute_stages) == 1 and run.layout != ["family"]
+    return (0,) if problem.first_look or single else (0, 1)
 
 
 def along(values: object, position: int) -> NDArray[np.int64]:
@@ -103,6 +111,7 @@ def cell_view(problem: Problem, group: Group, dp: NDArray[np.int64], **chosen: t
         offload=along(values["offload"], 5),
         overlap=along(pipelines[:, 2], 2),
         layout=group.layout,
+        recompute_stages=group.recompute_stages,
     )
 
 
@@ -147,7 +156,13 @@ def allowed_cells(problem: Problem, cell: CellView) -> Mask:
     """Where all cell relations hold: shape (dp, micro_batch, pipeline, recompute, zero, offload, 1)."""
     axes = (cell.dp, cell.micro_batch, cell.vpp, cell.recompute, cell.zero, cell.offload)
     shape = np.broadcast_shapes(*(np.shape(axis) for axis in axes))
-    return np.broadcast_to(allowed_by(problem, "cell", cell, shape), shape)
+    allowed = np.broadcast_to(allowed_by(problem, "cell", cell, shape), shape)
+    return allowed & (np.asarray(cell.recompute) != 0) if split_idles(problem, cell.recompute_stages) else allowed
+
+
+def split_idles(problem: Problem, recompute_stages: int) -> bool:
+    """True where a split without any recompute stands beside the same cells in a group without a split."""
+    return bool(recompute_stages) and "all" in problem.facts.run.recompute_stages
 
 
 def grids(problem: Problem, group: Group) -> tuple[Options, Options]:

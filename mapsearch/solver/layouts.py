@@ -107,7 +107,10 @@ def _stages(point: Point, limits: tuple[float, float, float]) -> Stages:
     with_experts = moe[end[here]] - moe[start[here]]
     rows = np.stack([here[0], end[here] - start[here] - with_experts, with_experts], axis=1)
     distinct, entry = np.unique(rows, axis=0, return_inverse=True)
-    values = _costs(point, _kinds(distinct, pp, model.layer_kinds[-1], model.mtp_layers, run.splits_vocabulary), limits)
+    kinds = _kinds(distinct, pp, model.layer_kinds[-1], model.mtp_layers, run.splits_vocabulary)
+    if cell.recompute_stages:
+        kinds = replace(kinds, recomputes=(kinds.stage < cell.recompute_stages) * 1.0)
+    values = _costs(point, kinds, limits)
     laid = []
     for value, empty in zip(values, (np.inf, np.inf, np.inf, False), strict=True):
         whole = np.full(allowed.shape, empty)
@@ -125,7 +128,7 @@ def _kinds(rows: NDArray[np.int64], pp: int, last_kind: str, mtp_layers: int, sp
     else:
         dense = dense + mtp_layers * last
     first = np.full(len(rows), 1.0 / pp) if split else (stage == 0).astype(float)
-    return StageKinds(dense, moe, first, first if split else last, np.ones(len(rows)), stage)
+    return StageKinds(dense, moe, first, first if split else last, np.ones(len(rows)), stage, 1.0)
 
 
 def _costs(point: Point, kinds: StageKinds, limits: tuple[float, float, float]) -> tuple[Num, Num, Num, Num]:

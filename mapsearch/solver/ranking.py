@@ -39,7 +39,8 @@ def mapping_of(candidate: Candidate) -> Mapping:
         rows[axis] = tuple(int(cut) for cut in row[candidate.expert])
     named = {axis: written(axis, code) for axis, code in values.items()}
     where = {"placement": placement_of(rows, tables.cell.facts.fabric), "layout": list(tables.group.layout)}
-    return Mapping.model_validate({**named, **where})
+    split = tables.group.recompute_stages if values["recompute"] else 0
+    return Mapping.model_validate({**named, **where, "recompute_stages": split})
 
 
 def key_of_mapping(mapping: Mapping, facts: Facts) -> tuple[int, ...]:
@@ -155,6 +156,7 @@ def ranked_mapping(
         devices=told.devices,
         microbatches=told.microbatches,
         layout=list(mapping.layout),
+        recompute_stages=mapping.recomputing,
         layers_per_stage=told.layers_per_stage,
         step_time_s=told.step_time_s,
         tokens_per_s=told.tokens_per_s,

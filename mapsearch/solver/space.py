@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from mapsearch.solver.groups import groups_at
+from mapsearch.solver.groups import groups_at, split_idles
 from mapsearch.solver.options import option_counts, pipeline_rows
 from mapsearch.solver.problem import Problem
 
@@ -35,5 +35,8 @@ def count_space(problem: Problem, used: tuple[int, ...], row: tuple[int, ...]) -
     attention, expert, sizes = option_counts(groups[0].rest, kinds, dispatchers, moe)
     names = ("micro_batch", "recompute", "zero", "offload")
     variants = math.prod(len(problem.candidates[name]) for name in names)
-    variants *= sum(len(group.pipelines) for group in groups)
+    idle = variants // len(problem.candidates["recompute"]) if 0 in problem.candidates["recompute"] else 0
+    variants = sum(
+        (variants - idle * split_idles(problem, group.recompute_stages)) * len(group.pipelines) for group in groups
+    )
     return attention * expert * variants, variants * sizes, attention + expert

@@ -55,7 +55,8 @@ def write_parquet(path: Path, records: Sequence[tuple[int, SweepItem]]) -> None:
     for name in _NUMBERS:
         columns[name] = pyarrow.array([getattr(record, name) for record in found], number)
     columns["certified"] = pyarrow.array([record.certified for record in found], pyarrow.bool_())
-    columns["devices"] = pyarrow.array([record.devices for record in found], whole)
+    for name in ("devices", "recompute_stages"):
+        columns[name] = pyarrow.array([getattr(record, name) for record in found], whole)
     columns |= {name: pyarrow.array([record.sizes.get(name) for record in found], whole) for name in _SIZES}
     columns |= {name: pyarrow.array([record.choices.get(name) for record in found], text) for name in _CHOICES}
     columns |= {name: pyarrow.array([_json(getattr(record, name)) for record in found], text) for name in _JSON}

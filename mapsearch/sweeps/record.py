@@ -48,6 +48,7 @@ class SweepItem(_Record):
     choices: dict[str, str] = {}
     placement: dict[str, dict[str, int]] = {}
     layout: list[int] = []
+    recompute_stages: int = 0
     bound_s: float | None = None
     gap: float | None = None
     proof: Literal["proven", "not proven", "disagrees", "none"] = "none"
@@ -132,8 +133,8 @@ def _certificate(proofs: list[Proof]) -> dict[str, Any]:
 
 def _figures(best: RankedMapping) -> dict[str, Any]:
     names = (
-        "step_time_s", "tokens_per_s", "mfu", "devices", "sizes", "choices", "placement", "layout", "peak_memory_bytes",
-        "memory_limit_bytes", "exposed_fraction", "breakdown_s", "memory_bytes",
+        "step_time_s", "tokens_per_s", "mfu", "devices", "sizes", "choices", "placement", "layout", "recompute_stages",
+        "peak_memory_bytes", "memory_limit_bytes", "exposed_fraction", "breakdown_s", "memory_bytes",
     )  # fmt: skip
     lever = best.binding.lever if best.binding else ""
     return {**{name: getattr(best, name) for name in names}, "binding": lever}

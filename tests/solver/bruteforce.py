@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from mapsearch.axes import Hidden, Schedule, written
 from mapsearch.costs.estimate import layout_trouble, number, point_of
-from mapsearch.costs.layouts import cuts_of
+from mapsearch.costs.layouts import cuts_of, splits_of
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.solver.problem import problem_of
@@ -101,7 +101,11 @@ def mappings(facts: Facts, fan_outs: Iterable[Row] | None = None) -> Iterator[Ma
             named = {axis: written(axis, value) for axis, value in values.items()}
             told = {"model": facts.model, "run": facts.run}
             for cut in cuts_of(values["pp"], values["schedule"], facts.run.layout, **told):
-                yield Mapping.model_validate({**named, "placement": placement, "layout": list(cut)})
+                where = {"placement": placement, "layout": list(cut)}
+                for split in splits_of(
+                    values["pp"], values["schedule"], facts.run.recompute_stages, [values["recompute"]]
+                ):
+                    yield Mapping.model_validate({**named, **where, "recompute_stages": split})
 
 
 def every(facts: Facts) -> dict[tuple[int, ...], float]:

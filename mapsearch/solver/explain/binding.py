@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mapsearch.answer import Binding
-from mapsearch.axes import Offload, written
+from mapsearch.axes import Offload, first_stages, written
 from mapsearch.constraints.capacity import bytes_text, usable_hbm_bytes
 from mapsearch.costs.stages import Cut
 from mapsearch.costs.step import StageSum
@@ -45,6 +45,7 @@ class Blocked:
     step_time_s: float
     key: Key
     layout: Cut = ()
+    recompute_stages: int = 0
 
 
 @dataclass
@@ -251,7 +252,8 @@ def _collect(
             continue
         fastest = seconds
         key = key_of(tables, block.cells[number], int(attention[i]), int(expert[j]))
-        front.add(Blocked(float(excess[number, i, j]), seconds, key, tables.group.layout))
+        group = tables.group
+        front.add(Blocked(float(excess[number, i, j]), seconds, key, group.layout, group.recompute_stages))
 
 
 def _narrowed(tables: Tables, cells: _Cells, start: int, stop: int, slower_s: float) -> tuple[Block, Ints, Ints]:
@@ -291,7 +293,12 @@ def _told(problem: Problem, candidate: Candidate, relation: Relation, point: Blo
         lever=lever,
         relax_by=relax,
         unit="share of the step" if _is_share(relation) else relation.unit,
-        unlock=difference(candidate.key, point.key, recut=candidate.tables.group.layout != point.layout),
+        unlock=difference(
+            candidate.key,
+            point.key,
+            recut=candidate.tables.group.layout != point.layout,
+            split=(candidate.tables.group.recompute_stages, point.recompute_stages),
+        ),
         gain=1.0 - point.step_time_s / candidate.step_time_s,
         step_time_s=point.step_time_s,
     )
@@ -323,10 +330,11 @@ def _lever(problem: Problem, relation: Relation, point: Blocked) -> tuple[float,
     return more, f"{what} per device +{bytes_text(more)}"
 
 
-def difference(before: Key, after: Key, *, recut: bool = False) -> str:
+def difference(before: Key, after: Key, *, recut: bool = False, split: tuple[int, int] = (0, 0)) -> str:
     """Axes in which two mappings differ, as `PP16 -> PP8, recompute full -> norm`; placement when none does.
 
-    `recut`: their layers are cut differently, which is said where the number of stages is the same.
+    `recut`: their layers are cut differently, which is said where the number of stages is the same. `split`: stages
+    that recompute in either, 0 for all.
     """
     parts = []
     for axis, old, new in zip(KEY, before, after, strict=True):
@@ -340,4 +348,6 @@ def difference(before: Key, after: Key, *, recut: bool = False) -> str:
     stages = KEY.index("pp")
     if recut and before[stages] == after[stages]:
         parts.append("another layout")
+    if split[0] != split[1] and after[KEY.index("recompute")]:
+        parts.append(f"recompute on {f'the {first_stages(split[1])}' if split[1] else 'all stages'}")
     return ", ".join(parts) or "another placement"
