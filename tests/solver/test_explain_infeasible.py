@@ -62,6 +62,12 @@ def judge_relaxations(given: Facts, *, thorough: bool = True, weights=None) -> l
     return [change.name for change in told.relaxations]
 
 
+def hbm_like(given: Facts, reserve: float) -> float:
+    """HBM that leaves as much as another reserve does, with the reserve as it is."""
+    context = given.profile.runtime_bytes
+    return context + (1 - reserve) / (1 - given.run.reserve) * (given.fabric.device.hbm_bytes - context)
+
+
 def judge_change(given: Facts, change) -> None:
     if change.name == "devices" and change.to_value > ORACLE_DEVICES:
         return
@@ -74,7 +80,8 @@ def judge_change(given: Facts, change) -> None:
         return
     assert not feasible(relaxed(given, change, change.fails_at)), f"{change.lever}: {change.fails_at} fits already"
     if change.name == "reserve":
-        assert change.fails_at <= max(change.to_value / 0.99, 1e-5) * (1 + 1e-12)
+        # 1 % less HBM, said as a reserve, which is rounded to five places.
+        assert hbm_like(given, change.fails_at) >= 0.99 * hbm_like(given, change.to_value) * (1 - 1e-4)
     elif change.name not in WHOLE:
         assert change.fails_at >= 0.99 * change.to_value * (1 - 1e-12)
     else:

@@ -181,16 +181,20 @@ def more_hbm(probe: Probe, *, thorough: bool = True) -> Relaxation | None:
 def less_reserve(probe: Probe, more: Relaxation) -> Relaxation | None:
     """The largest reserve with which the HBM there is suffices, rounded down to five places; None when even 0 does not.
 
-    What fits is the same as with more HBM and the reserve as it is: both only change what may be used.
+    What fits is the same as with more HBM and the reserve as it is: both only change what may be used. So the reserve
+    that does not do is the one that leaves as much as the HBM that does not.
     """
     facts = probe.problem.facts
     kept, context = 1.0 - facts.run.reserve, facts.profile.runtime_bytes
-    needed = kept * (more.to_value - context) / (facts.fabric.device.hbm_bytes - context)
-    value = math.floor((1.0 - needed) * 1e5) / 1e5
+
+    def left(hbm_bytes: float) -> float:
+        return 1.0 - kept * (hbm_bytes - context) / (facts.fabric.device.hbm_bytes - context)
+
+    value = math.floor(left(more.to_value) * 1e5) / 1e5
     if value < 0.0:
         return None
     problem = problem_of(with_run(facts, reserve=value))
-    short = min(value / SHORT, facts.run.reserve)
+    short = None if more.fails_at is None else min(left(more.fails_at), facts.run.reserve)
     return shown(
         problem,
         probe.fastest(problem),
@@ -200,7 +204,7 @@ def less_reserve(probe: Probe, more: Relaxation) -> Relaxation | None:
         from_value=facts.run.reserve,
         to_value=value,
         unit="share",
-        fails_at=short if value else None,
+        fails_at=short,
     )
 
 
