@@ -10,7 +10,7 @@ what the mapping itself needs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mapsearch.costs.estimate import point_of
 from mapsearch.explaining.levers import Lever, bandwidths, hbm_needed, rivals_at
@@ -81,6 +81,8 @@ class _Way:
     value: float | None = None
     """The nearest value at which the mapping beats all that are known; None where none does."""
     verified: bool = False
+    problems: dict[float, Problem] = field(default_factory=dict)
+    times: dict[tuple[float, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.value = self._nearest()
@@ -99,9 +101,17 @@ class _Way:
             self.value = self._nearest()
 
     def _beats(self, value: float) -> bool:
-        problem = self.lever.problem(value)
-        mine = time_of(self.mapping, problem)
-        return all(mine <= time_of(other, problem) for other in self.known)
+        mine = self._time_s(value, -1)
+        return all(mine <= self._time_s(value, number) for number in range(len(self.known)))
+
+    def _time_s(self, value: float, number: int) -> float:
+        """Step time of a known mapping, or of the one asked about (-1), at a value; each is computed once."""
+        if (value, number) not in self.times:
+            if value not in self.problems:
+                self.problems[value] = self.lever.problem(value)
+            mapping = self.mapping if number < 0 else self.known[number]
+            self.times[value, number] = time_of(mapping, self.problems[value])
+        return self.times[value, number]
 
     def _nearest(self) -> float | None:
         before = self.lever.now
