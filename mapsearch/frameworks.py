@@ -1,6 +1,6 @@
 """Names and known releases of the frameworks whose legality rules are data (`constraints/frameworks`).
 
-Contents: RELEASES, WHOSE, named, newest, within, number.
+Contents: RELEASES, WHOSE, named, newest, within, range_text, number.
 
 `megatron@0.14` is a framework with a release; without one the rules of the newest known release hold.
 """
@@ -75,3 +75,16 @@ def within(release: str, since: str, before: str) -> bool:
     """Whether a rule that holds from `since` (on) and ends `before` holds in a release; empty bounds are open."""
     here = number(release if release == "main" else _plain(release))
     return (not since or here >= number(since)) and (not before or here < number(before))
+
+
+def range_text(framework: str, since: str, before: str) -> str:
+    """The releases of a range in words: `Megatron core before 0.16`, `torchtitan up to 0.2`."""
+    whose = WHOSE[framework]
+    end = f"before {before}"
+    if before == "main":
+        end = f"up to {RELEASES[framework][-2]}"
+    if since and before:
+        return f"{whose} from {since} {'to ' if before != 'main' else ''}{end}"
+    if since:
+        return f"{whose} from {since} on"
+    return f"{whose} {end}" if before else whose

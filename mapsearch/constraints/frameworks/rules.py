@@ -12,7 +12,7 @@ from typing import Any
 from mapsearch.axes import SIZES, WORDS, written
 from mapsearch.constraints.rules import first
 from mapsearch.errors import listed
-from mapsearch.frameworks import WHOSE, within
+from mapsearch.frameworks import range_text, within
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.relation import Relation
@@ -35,12 +35,8 @@ class FrameworkRule:
         return within(release, self.since, self.before)
 
     def releases(self, framework: str) -> str:
-        """The range in words: `Megatron core before 0.16`."""
-        if self.since and self.before:
-            return f"{WHOSE[framework]} from {self.since} to before {self.before}"
-        if self.since:
-            return f"{WHOSE[framework]} from {self.since} on"
-        return f"{WHOSE[framework]} before {self.before}" if self.before else WHOSE[framework]
+        """The range in words: `Megatron core before 0.16`, `torchtitan up to 0.2`."""
+        return range_text(framework, self.since, self.before)
 
 
 @dataclass(frozen=True)
@@ -60,10 +56,7 @@ class JointRule:
 
     def releases(self, framework: str) -> str:
         """The range in words."""
-        return FrameworkRule(_NO_RELATION, self.since, self.before).releases(framework)
-
-
-_NO_RELATION = Relation("joint", "cell", "broken rules", lambda _: 0.0, lambda _: 0.0, lambda *_: "")
+        return range_text(framework, self.since, self.before)
 
 
 def always(*relations: Relation) -> tuple[FrameworkRule, ...]:
