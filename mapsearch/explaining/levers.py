@@ -87,9 +87,8 @@ def hbm_needed(view: PairView) -> float:
 
 def fastest_below(problem: Problem, step_time_s: float, deadline: float | None) -> tuple[Candidate | None, bool]:
     """The fastest mapping that is faster than a time, None without one, and whether all of the space was seen."""
-    limit = step_time_s * (1.0 - SAME)
-    found = search(problem, 1, deadline=deadline, known_s=limit)
-    return next((one for one in found.top if one.step_time_s < limit), None), found.complete
+    found, complete = _below(problem, step_time_s, 1, deadline)
+    return next(iter(found), None), complete
 
 
 def rivals_at(
@@ -99,8 +98,16 @@ def rivals_at(
 
     Fewer than `enough` are returned only when there are no more; others need not be the fastest.
     """
-    limit = step_time_s * (1.0 - SAME)
     # Faster ones are often among few nested placements; only too few of them ask for the whole space.
-    look = search(replace(problem, first_look=True), max(enough, LOOK), deadline=deadline, known_s=limit)
-    found = look if len(look.top) >= enough else search(problem, enough, deadline=deadline, known_s=limit)
+    look = _below(replace(problem, first_look=True), step_time_s, max(enough, LOOK), deadline)
+    return look if len(look[0]) >= enough else _below(problem, step_time_s, enough, deadline)
+
+
+def _below(problem: Problem, step_time_s: float, count: int, deadline: float | None) -> tuple[list[Candidate], bool]:
+    """As many of the fastest mappings that are faster than a time, and whether the search came to its end.
+
+    A search lets in what is slower by rounding, which may be the very mapping whose time it is.
+    """
+    limit = step_time_s * (1.0 - SAME)
+    found = search(problem, count, deadline=deadline, known_s=limit)
     return [one for one in found.top if one.step_time_s < limit], found.complete

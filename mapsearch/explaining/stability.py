@@ -15,7 +15,7 @@ from typing import Any
 
 from mapsearch.costs.estimate import Point
 from mapsearch.costs.views import Facts
-from mapsearch.explaining.levers import Lever, bandwidths, hbm_needed, rivals_at
+from mapsearch.explaining.levers import SAME, Lever, bandwidths, hbm_needed, rivals_at
 from mapsearch.explanation import Stability
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Relation
@@ -30,8 +30,8 @@ LEAST_SHARE = 0.125
 """Bandwidths are lowered to this share of what they are."""
 RESOLUTION = 0.01
 """Width of the bracket around a bandwidth at which the rank is lost, as a share of it."""
-ROUNDS = 16
-"""Searches for one bandwidth at most."""
+ROUNDS = 32
+"""Values of one bandwidth that are looked at, most of them with a search."""
 
 
 def stability(
@@ -80,18 +80,22 @@ def _bandwidth(lever: Lever, facts: Facts, mapping: Mapping, rank: int, deadline
             if at >= lever.now:
                 break
             continue
-        rivals, complete = rivals_at(lever.problem(at), mine_s, rank, deadline)
-        if not complete:
-            raise OutOfTime
-        # The same sizes and choices in another place are the same mapping.
-        better = [mapping_of(rival) for rival in rivals if rival.key == own]
-        selves += better
-        known |= {rival.key: mapping_of(rival) for rival in rivals if rival.key != own}
-        if better:
-            continue
-        if len(rivals) < rank:
+        faster = [key for key, rival in known.items() if lever.time_s(rival, at) < mine_s * (1.0 - SAME)]
+        if len(faster) < rank:
+            rivals, complete = rivals_at(lever.problem(at), mine_s, rank, deadline)
+            if not complete:
+                raise OutOfTime
+            better = [mapping_of(rival) for rival in rivals if rival.key == own]
+            if better:
+                # The same sizes and choices in another place are the same mapping: it is faster than was thought, so
+                # whoever overtook it may not have.
+                selves, at, overtaken, what = [*selves, *better], low, None, ""
+                continue
+            known |= {rival.key: mapping_of(rival) for rival in rivals}
+            faster = [rival.key for rival in rivals]
+        if len(faster) < rank:
             break
-        crossings = [(lever.crossing(selves, [rival], lever.now, at), key) for key, rival in known.items()]
+        crossings = [(lever.crossing(selves, [known[key]], lever.now, at), key) for key in faster]
         overtaken, key = sorted(crossings, reverse=True)[rank - 1]
         what = f"{difference(own, key)} is then faster"
         at = overtaken * (1.0 + RESOLUTION)
