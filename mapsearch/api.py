@@ -35,7 +35,8 @@ from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.provenance import Named, provenance_of
 from mapsearch.solver.prover import Prover, prover_of
 from mapsearch.solver.ranking import better_layout, mapping_of, margins, ranked_mapping
-from mapsearch.solver.search import Candidate, Search, search
+from mapsearch.solver.search import Search, search
+from mapsearch.solver.top import Candidate
 from mapsearch.topologies import fabric_of, load_topology
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.scale import scaled

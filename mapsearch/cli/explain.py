@@ -104,7 +104,7 @@ def _wish(given: str) -> str | Mapping:
 def exit_code(found: Explanation, *, interrupted: bool) -> ExitCode:
     """The exit code of an explanation: that of what was asked about."""
     status = found.status
-    if found.why_not is not None and found.why_not.mapping is None:
-        status = "infeasible"
+    if found.why_not is not None:
+        status = "infeasible" if found.why_not.mapping is None else "exact"
     held = found.mapping is not None or found.why_not is not None
     return options.exit_code(status, held=held, interrupted=interrupted or found.interrupted)

@@ -1,6 +1,6 @@
 """Memory limits: HBM on every stage, host memory and NVMe for what is offloaded.
 
-Contents: usable_hbm_bytes, bytes_text, hbm, host_memory, nvme_capacity, RELATIONS.
+Contents: usable_hbm_bytes, hbm_for, bytes_text, hbm, host_memory, nvme_capacity, RELATIONS.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ def usable_hbm_bytes(facts: Facts) -> float:
     Unit: bytes. Source: FORMULAS 1.1; the reserve stands for allocator fragmentation only and is charged once.
     """
     return (1.0 - facts.run.reserve) * (facts.fabric.device.hbm_bytes - facts.profile.runtime_bytes)
+
+
+def hbm_for(needed_bytes: float, facts: Facts) -> float:
+    """HBM of a device of which so much may be filled: the inverse of `usable_hbm_bytes`. Unit: bytes."""
+    return needed_bytes / (1.0 - facts.run.reserve) + facts.profile.runtime_bytes
 
 
 SCALES = ((1e12, "TB", 2), (1e9, "GB", 1), (1e6, "MB", 1))

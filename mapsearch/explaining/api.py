@@ -18,7 +18,7 @@ from mapsearch.explaining.rules import rule_prices
 from mapsearch.explaining.stability import stability
 from mapsearch.explaining.whynot import Asked, why_not
 from mapsearch.explaining.wishes import read_wish
-from mapsearch.explanation import Explanation, RulePrice, Stability, WhyNot
+from mapsearch.explanation import Explanation, Stability, WhyNot
 from mapsearch.interrupts import Interrupts, interruptible, requested
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
@@ -143,7 +143,9 @@ class _Work:
         return ranked_mapping(rank, point, self.problem.relations)
 
     def why_not(self, wish: Any) -> WhyNot:
-        """Why a wish is not the answer."""
+        """Why a wish is not the answer. Raises OutOfTime where it is not known what fits beside it."""
+        if not self.found.top and not self.found.complete:
+            raise OutOfTime
         return why_not(Asked(self.problem, self.found.top, self.winner(), wish, self.deadline))
 
     def explain_mapping(self, bindings: int, stable: bool) -> None:
@@ -161,7 +163,7 @@ class _Work:
             self.about["binding_note"] = "no limit binds: relaxing none of them within reach unlocks anything faster"
         rules = rule_prices(self.problem, self.found.top[0], self.deadline)  # of the best, whatever rank is explained
         self.about["rules"] = self.gathered("what rules cost", rules)
-        if any(isinstance(rule, RulePrice) and rule.step_time_s is None for rule in self.about["rules"]):
+        if any(rule.step_time_s is None for rule in self.about["rules"]):
             self.notes.append("the time limit ended the search for what some rules cost")
         point = point_of(mapping_of(candidate), self.problem.facts)
         told = self.gathered(

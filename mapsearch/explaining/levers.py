@@ -1,6 +1,6 @@
 """Inputs whose value an explanation moves: the facts at another value, and what a mapping takes there.
 
-Contents: Lever, bandwidths, hbm_needed, fastest_below, rivals_at, SAME.
+Contents: Lever, bandwidths, fastest_below, rivals_at, SAME.
 """
 
 from __future__ import annotations
@@ -8,23 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
-from mapsearch.constraints.capacity import usable_hbm_bytes
-from mapsearch.constraints.views import PairView
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.mapping import Mapping
-from mapsearch.sensitivities.exact import least_float
-from mapsearch.solver.explain.relax import with_hbm
+from mapsearch.sensitivities.sampled import crossing
+from mapsearch.solver.explain.relax import with_bandwidth
 from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.ranking import time_of
-from mapsearch.solver.search import Candidate, search
+from mapsearch.solver.search import search
+from mapsearch.solver.top import Candidate
 
 SAME = 1e-9
 """Relative difference of two step times that add up in another order."""
 LOOK = 5
 """Faster mappings that a first look collects."""
-HALVINGS = 40
-"""Steps of a bisection: to a digit far below the resolution that is promised."""
 
 
 @dataclass(frozen=True)
@@ -52,37 +50,17 @@ class Lever:
     def crossing(self, first: list[Mapping], second: list[Mapping], near: float, far: float) -> float:
         """Where the best of `second` overtakes the best of `first`, from a value where it is slower to one where it
         is faster."""
-        for _ in range(HALVINGS):
-            middle = 0.5 * (near + far)
-            if self.best_s(second, middle) < self.best_s(first, middle):
-                far = middle
-            else:
-                near = middle
-        return far
+        return crossing(lambda value: self.best_s(first, value), lambda value: self.best_s(second, value), near, far)
 
 
 def bandwidths(facts: Facts) -> list[Lever]:
     """The bandwidth of every level that has more than one unit."""
 
-    def at(level: str) -> Callable[[float], Facts]:
-        def changed(value: float) -> Facts:
-            levels = [replace(one, bytes_per_s=value) if one.name == level else one for one in facts.fabric.levels]
-            return replace(facts, fabric=replace(facts.fabric, levels=tuple(levels)))
-
-        return changed
-
     return [
-        Lever(f"bandwidth.{level.name}", "B/s", level.bytes_per_s, at(level.name))
+        Lever(f"bandwidth.{level.name}", "B/s", level.bytes_per_s, partial(with_bandwidth, facts, level.name))
         for level in facts.fabric.levels
         if level.size > 1
     ]
-
-
-def hbm_needed(view: PairView) -> float:
-    """HBM of a device, as the least float, with which one mapping fits. Unit: bytes."""
-    facts, peak = view.facts, max(map(float, view.memory))
-    guess = peak / (1.0 - facts.run.reserve) + facts.profile.runtime_bytes
-    return least_float(guess, lambda hbm: usable_hbm_bytes(with_hbm(facts, hbm)) >= peak)
 
 
 def fastest_below(problem: Problem, step_time_s: float, deadline: float | None) -> tuple[Candidate | None, bool]:

@@ -12,7 +12,7 @@ from mapsearch.explanation import RulePrice
 from mapsearch.relation import Relation
 from mapsearch.solver.explain.binding import difference
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import Candidate
+from mapsearch.solver.top import Candidate
 
 OWN = ("physics", "topology")
 """Origins of what nobody can drop."""

@@ -15,16 +15,16 @@ from typing import Any
 
 from mapsearch.costs.estimate import Point
 from mapsearch.costs.views import Facts
-from mapsearch.explaining.levers import SAME, Lever, bandwidths, hbm_needed, rivals_at
+from mapsearch.explaining.levers import SAME, Lever, bandwidths, rivals_at
 from mapsearch.explanation import Stability
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Relation
-from mapsearch.sensitivities.exact import least_float
+from mapsearch.sensitivities.exact import least_float, least_hbm
 from mapsearch.solver.explain.binding import difference
 from mapsearch.solver.explain.probe import OutOfTime
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import key_of_mapping, mapping_of, pair_view
-from mapsearch.solver.search import Key
+from mapsearch.solver.top import Key
 
 LEAST_SHARE = 0.125
 """Bandwidths are lowered to this share of what they are."""
@@ -53,8 +53,8 @@ def _limit(facts: Facts, relation: Relation, point: Point) -> Iterator[Stability
     demand = float(relation.demand(view))
     exact: dict[str, Any] = {"resolution": 0.0, "tried": 0.0, "what": "it no longer fits"}
     if relation.name == "hbm":
-        now = facts.fabric.device.hbm_bytes
-        yield Stability(input="hbm", unit="bytes", now=now, until=hbm_needed(view), **exact)
+        now, least = facts.fabric.device.hbm_bytes, least_hbm(demand, facts)
+        yield Stability(input="hbm", unit="bytes", now=now, until=least, **exact)
     elif relation.name in ("host_memory", "nvme_capacity") and demand > 0.0:
         now = float(relation.limit(view))
         yield Stability(input=relation.name, unit="bytes", now=now, until=demand, **exact)

@@ -14,19 +14,21 @@ from mapsearch.axes import written
 from mapsearch.comparing import terms
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.errors import InputError
+from mapsearch.explaining.levers import SAME
 from mapsearch.explaining.wins import wins
 from mapsearch.explaining.wishes import Wish
 from mapsearch.explanation import WhyNot
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Side
+from mapsearch.solver.alternatives import fastest
 from mapsearch.solver.explain.binding import difference
 from mapsearch.solver.explain.conflict import minimal_conflict
 from mapsearch.solver.explain.edits import smallest_corrections
-from mapsearch.solver.explain.probe import OutOfTime, Probe
+from mapsearch.solver.explain.probe import Probe
 from mapsearch.solver.explain.sentences import conflict_of
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import KEY, key_of_mapping, mapping_of, margins, ranked_mapping
-from mapsearch.solver.search import Candidate, search
+from mapsearch.solver.top import Candidate
 
 EDITS = 4
 """Smallest edits that are compared: the one with the fastest mapping is shown."""
@@ -58,7 +60,7 @@ def why_not(asked: Asked) -> WhyNot:
     if wish.mapping is not None and placed:
         return _slower(asked, wish.mapping, about)
     about["broken"] = broken
-    granted = _fastest(wish.granted(asked.problem), asked.deadline)
+    granted = fastest(wish.granted(asked.problem), asked.deadline)
     if granted is not None:
         return _slower(asked, mapping_of(granted), about)
     return _impossible(asked, about)
@@ -78,18 +80,14 @@ def _as_placed(problem: Problem, mapping: Mapping | None) -> tuple[bool, list[Ma
     return not found and sides is None, found
 
 
-def _fastest(problem: Problem, deadline: float | None, known_s: float = math.inf) -> Candidate | None:
-    found = search(problem, 1, deadline=deadline, known_s=known_s)
-    if not found.complete:
-        raise OutOfTime
-    return found.top[0] if found.top else None
-
-
 def _slower(asked: Asked, mapping: Mapping, about: dict[str, Any]) -> WhyNot:
     """A mapping that fits, beside the winner."""
     mine, winner = asked.judged(mapping), asked.winner
+    sentences = _moved(about["broken"]) if about.get("broken") else []
     if winner is None:
-        raise OutOfTime
+        # Only what the run does not offer fits.
+        alone = f"it fits and takes {mine.step_time_s:,.4g} s; nothing that the run offers fits"
+        return WhyNot(**about, mapping=mine, sentences=[*sentences, alone])
     slower_by = mine.step_time_s / winner.step_time_s - 1.0
     about |= {
         "mapping": mine,
@@ -101,16 +99,17 @@ def _slower(asked: Asked, mapping: Mapping, about: dict[str, Any]) -> WhyNot:
             [winner.memory_bytes, mine.memory_bytes], [winner.peak_memory_bytes, mine.peak_memory_bytes], "peak"
         ),
     }
-    sentences = _moved(about["broken"]) if about.get("broken") else []
     key = key_of_mapping(mapping, asked.problem.facts)
-    if key == asked.top[0].key:
-        return WhyNot(**about, sentences=[*sentences, "it is the fastest mapping"])
-    changed = difference(key, asked.top[0].key)
+    best = asked.top[0].key
+    if key == best and slower_by <= SAME:
+        return WhyNot(**{**about, "slower_by": 0.0}, sentences=[*sentences, "it is the fastest mapping"])
+    than = "longer than the fastest mapping" if slower_by >= 0.0 else "shorter than the fastest that the run offers"
     sentences.append(
-        f"it fits and takes {mine.step_time_s:,.4g} s, {100.0 * slower_by:.3g} % longer than the fastest mapping: "
-        f"{changed}"
+        f"it fits and takes {mine.step_time_s:,.4g} s, {100.0 * abs(slower_by):.3g} % {than}: {difference(key, best)}"
     )
     sentences.append(_largest(about["step_time_s"]))
+    if key == best or slower_by < 0.0:
+        return WhyNot(**about, sentences=sentences)
     return WhyNot(**about, wins=wins(asked.problem, asked.top, mapping, asked.deadline), sentences=sentences)
 
 
@@ -123,9 +122,9 @@ def _largest(parts: list[Any]) -> str:
     *rows, _ = parts
     longer = sorted((row for row in rows if row.differences[1] > 0.0), key=lambda row: -row.differences[1])
     shorter = sorted((row for row in rows if row.differences[1] < 0.0), key=lambda row: row.differences[1])
-    told = [f"{row.name} +{row.differences[1]:,.3g} s" for row in longer[:3]]
-    saved = [f"{row.name} -{-row.differences[1]:,.3g} s" for row in shorter[:2]]
-    return f"it spends more on {', '.join(told)}" + (f" and saves {', '.join(saved)}" if saved else "")
+    spends = ", ".join(f"{row.name} +{row.differences[1]:,.3g} s" for row in longer[:3])
+    saves = ", ".join(f"{row.name} -{-row.differences[1]:,.3g} s" for row in shorter[:2])
+    return "it " + " and ".join([f"spends more on {spends}"] * bool(spends) + [f"saves {saves}"] * bool(saves))
 
 
 def _impossible(asked: Asked, about: dict[str, Any]) -> WhyNot:
@@ -155,7 +154,7 @@ def _nearest(asked: Asked, problem: Problem, probe: Probe) -> Candidate | None:
         if len(dropped) == len(soft) and problem.candidates == asked.problem.candidates and asked.top:
             return asked.top[0]  # nothing of the wish is left
         rest = problem.without(*(rule.name for rule in dropped))
-        found = _fastest(rest, asked.deadline, math.inf if best is None else best.step_time_s)
+        found = fastest(rest, asked.deadline, math.inf if best is None else best.step_time_s)
         if found is not None and (best is None or found.order < best.order):
             best = found
     return best

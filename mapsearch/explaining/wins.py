@@ -13,13 +13,14 @@ import math
 from dataclasses import dataclass, field
 
 from mapsearch.costs.estimate import point_of
-from mapsearch.explaining.levers import Lever, bandwidths, hbm_needed, rivals_at
+from mapsearch.explaining.levers import Lever, bandwidths, rivals_at
 from mapsearch.explanation import Win
 from mapsearch.inventories.mapping import Mapping
+from mapsearch.sensitivities.exact import least_hbm
 from mapsearch.solver.explain.relax import with_hbm
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.ranking import key_of_mapping, mapping_of, pair_view, time_of
-from mapsearch.solver.search import Candidate
+from mapsearch.solver.ranking import key_of_mapping, mapping_of, time_of
+from mapsearch.solver.top import Candidate
 
 REACH = 8.0
 """Bandwidths are looked at up to so many times as much, and down to as small a part."""
@@ -66,7 +67,7 @@ def _memory(problem: Problem, mapping: Mapping) -> tuple[Lever, float]:
     """HBM as a lever, and what the mapping itself needs."""
     facts = problem.facts
     lever = Lever("hbm", "bytes", facts.fabric.device.hbm_bytes, lambda value: with_hbm(facts, value))
-    return lever, hbm_needed(pair_view(point_of(mapping, facts)))
+    return lever, least_hbm(max(map(float, point_of(mapping, facts).kind_memory_bytes)), facts)
 
 
 @dataclass

@@ -40,16 +40,25 @@ def explanation_lines(found: Explanation, *, width: int, verbose: bool = False, 
 
 def _verdict(found: Explanation) -> str:
     if found.why_not is not None:
-        wish = found.why_not.wish if not found.why_not.complete else "this mapping"
-        if found.why_not.mapping is None:
-            return f"why not {wish}: it does not fit"
-        if not found.why_not.slower_by:
-            return f"why not {wish}: it is the answer"
-        return f"why not {wish}: it fits and is {human.percent(found.why_not.slower_by)} slower"
+        why = found.why_not
+        return f"why not {'this mapping' if why.complete else why.wish}: {_beside(why)}"
     if found.mapping is None:
         words = {"infeasible": "no mapping fits", "exact": "nothing was explained"}
         return words.get(found.status, "the search stopped before it found a mapping")
     return f"mapping {found.mapping.rank} takes {human.seconds(found.mapping.step_time_s, 4)}"
+
+
+def _beside(why: WhyNot) -> str:
+    """What became of a wish, beside what the run offers."""
+    if why.mapping is None:
+        return "it does not fit"
+    if why.slower_by is None:
+        return "it fits, and nothing that the run offers does"
+    if why.slower_by == 0.0:
+        return "it is the answer"
+    if why.slower_by < 0.0:
+        return f"it fits and is {human.percent(-why.slower_by)} faster than what the run offers"
+    return f"it fits and is {human.percent(why.slower_by)} slower"
 
 
 def _mapping(found: Explanation, mapping: RankedMapping, width: int, verbose: bool) -> list[Text]:

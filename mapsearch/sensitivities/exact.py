@@ -1,6 +1,6 @@
 """Limits: the optimum is a step function of HBM or of the exposed share, and its steps are the points of a front.
 
-Contents: OBJECTIVE, step_objectives, Step, steps_of, least_float, certified.
+Contents: OBJECTIVE, step_objectives, Step, steps_of, least_hbm, least_float, certified.
 
 Either input enters nothing but one relation, demand <= limit, so a mapping has the same step time at every value that
 it fits in. The fastest mapping at a value is the fastest one that fits there, and those are the points of the front of
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mapsearch.answer import Proof
-from mapsearch.constraints.capacity import usable_hbm_bytes
+from mapsearch.constraints.capacity import hbm_for, usable_hbm_bytes
 from mapsearch.costs.estimate import point_of
 from mapsearch.costs.views import Facts
 from mapsearch.progress import Progress
@@ -83,9 +83,12 @@ def _need(name: str, point: FrontPoint, at: At) -> float:
         time_s, exposed_s = view.step_time_s, view.step_time_s - view.step_time_with(frozenset())
         return least_float(exposed_s / time_s, lambda share: exposed_s <= time_s * share)
     # Tables and single views add up in another order: the larger sum fits by either.
-    peak = max(point.peak_bytes, *map(float, view.memory))
-    guess = peak / (1.0 - base.run.reserve) + base.profile.runtime_bytes
-    return least_float(guess, lambda hbm: usable_hbm_bytes(with_hbm(base, hbm)) >= peak)
+    return least_hbm(max(point.peak_bytes, *map(float, view.memory)), base)
+
+
+def least_hbm(peak_bytes: float, facts: Facts) -> float:
+    """HBM of a device, as the least float, of which so much may be used. Unit: bytes."""
+    return least_float(hbm_for(peak_bytes, facts), lambda hbm: usable_hbm_bytes(with_hbm(facts, hbm)) >= peak_bytes)
 
 
 def least_float(guess: float, fits: Callable[[float], bool]) -> float:

@@ -14,7 +14,7 @@ from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, UsageError, listed, near_miss
 from mapsearch.inventories.run import Run
 from mapsearch.parametric import Breakpoints
-from mapsearch.solver.explain.relax import with_hbm
+from mapsearch.solver.explain.relax import with_bandwidth, with_hbm
 from mapsearch.units import BYTES, RATE, Dimension, parse, render
 
 FIELD = "over"
@@ -145,8 +145,7 @@ def at_value(varied: Varied, value: float, inputs: Inputs, scaled_to: Callable[[
     if varied.name == "devices":
         return scaled_to(int(value)).facts
     if varied.name == "bandwidth":
-        levels = [replace(x, bytes_per_s=value) if x.name == varied.level else x for x in facts.fabric.levels]
-        return replace(facts, fabric=replace(facts.fabric, levels=tuple(levels)))
+        return with_bandwidth(facts, varied.level, value)
     return replace(facts, run=_run_at(varied.name, value, facts.run))
 
 

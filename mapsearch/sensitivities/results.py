@@ -25,7 +25,7 @@ from mapsearch.solver.front import FrontSearch
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.provenance import provenance_of
 from mapsearch.solver.ranking import mapping_of, ranked_mapping
-from mapsearch.solver.search import Key
+from mapsearch.solver.top import Key
 
 NO_BINDING = "what binds is not looked for here: the next piece says what relaxing the input unlocks"
 At = Callable[[float], Facts]

@@ -1,6 +1,6 @@
 """Inputs that enter times: solved at chosen values, and more of them wherever the best mapping changes.
 
-Contents: Sample, Sampler, Stretch, refine, stretches.
+Contents: Sample, Sampler, crossing, Stretch, refine, stretches.
 
 A breakpoint is bracketed: on one side one mapping is the best, on the other side another, both by exact search. Where
 two mappings cross is known from their own times, so the next values to solve lie close around the crossing.
@@ -110,16 +110,26 @@ class Sampler:
     def crossing(self, first: Sample, second: Sample) -> float:
         """Where the mapping of the second begins to win over that of the first, by bisection; a middle value if
         nothing fits on one side."""
-        low, high = first.value, second.value
         if first.mapping is None or second.mapping is None:
-            return math.sqrt(low * high)
-        for _ in range(HALVINGS):
-            middle = 0.5 * (low + high)
-            if self.time_s(first.mapping, middle) <= self.time_s(second.mapping, middle):
-                low = middle
-            else:
-                high = middle
-        return high
+            return math.sqrt(first.value * second.value)
+        return crossing(
+            lambda value: self.time_s(first.mapping, value),
+            lambda value: self.time_s(second.mapping, value),
+            first.value,
+            second.value,
+        )
+
+
+def crossing(first_s: Callable[[float], float], second_s: Callable[[float], float], near: float, far: float) -> float:
+    """Where the second step time falls below the first, by bisection from a value where it does not to one where it
+    does."""
+    for _ in range(HALVINGS):
+        middle = 0.5 * (near + far)
+        if second_s(middle) < first_s(middle):
+            far = middle
+        else:
+            near = middle
+    return far
 
 
 def refine(sampler: Sampler, values: list[float], tolerance: float) -> None:

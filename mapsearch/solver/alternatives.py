@@ -1,12 +1,13 @@
 """What the fastest mapping is worth: the best under one more rule, found by a second search with k = 1.
 
-Contents: prices, inside_price, idle_devices_note.
+Contents: fastest, prices, inside_price, idle_devices_note.
 
 Both explain a search that went through the whole space; they are left out with a note when the time ends first.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from mapsearch.answer import Price
@@ -17,12 +18,16 @@ from mapsearch.solver.explain.conflict import minimal_conflict
 from mapsearch.solver.explain.probe import OutOfTime, Probe
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import mapping_of
-from mapsearch.solver.search import Candidate, search
+from mapsearch.solver.search import search
+from mapsearch.solver.top import Candidate
 
 
-def fastest(problem: Problem, deadline: float | None) -> Candidate | None:
-    """The fastest mapping of a problem, None when there is none. Raises OutOfTime when it was stopped before."""
-    found = search(problem, 1, deadline=deadline)
+def fastest(problem: Problem, deadline: float | None, known_s: float = math.inf) -> Candidate | None:
+    """The fastest mapping of a problem, None when there is none. Raises OutOfTime when it was stopped before.
+
+    `known_s`: only a mapping of at most so long is asked for.
+    """
+    found = search(problem, 1, deadline=deadline, known_s=known_s)
     if not found.complete:
         raise OutOfTime
     return found.top[0] if found.top else None

@@ -33,8 +33,9 @@ from mapsearch.solver.proof import (
     told_apart,
     whole_space,
 )
-from mapsearch.solver.search import Search, rows_of
+from mapsearch.solver.search import Search
 from mapsearch.solver.sieve import sieved
+from mapsearch.solver.space import rows_of
 from mapsearch.solver.tables import tabulate
 
 Report = Callable[[Progress], None]

@@ -24,8 +24,10 @@ from mapsearch.solver.bounds import compute_floor_s, has_options, memory_floor, 
 from mapsearch.solver.cells import Block, Index, block_of, evaluate_block, option_bounds, option_bytes
 from mapsearch.solver.objectives import Objectives
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import Candidate, Ordered, count_space, key_of, rows_of
+from mapsearch.solver.search import Ordered, key_of
+from mapsearch.solver.space import count_space, rows_of
 from mapsearch.solver.tables import Tables, tabulate
+from mapsearch.solver.top import Candidate
 from mapsearch.solver.vectors import Shield, minimal, told_apart
 
 Report = Callable[[Progress], None]

@@ -18,7 +18,8 @@ from mapsearch.solver.backends import backend_named, choose
 from mapsearch.solver.backends.base import Backend, Outcome, Refutation, cells_of, every_table, remaining_s
 from mapsearch.solver.cells import CellProblem, cell_problem
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import Candidate, Search, search
+from mapsearch.solver.search import Search, search
+from mapsearch.solver.top import Candidate
 
 Report = Callable[[Progress], None]
 

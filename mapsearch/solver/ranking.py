@@ -21,7 +21,7 @@ from mapsearch.inventories.mapping import Mapping
 from mapsearch.relation import Relation, Side
 from mapsearch.solver.layouts import best_cut
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import Candidate
+from mapsearch.solver.top import Candidate
 
 VARIANT = ("micro_batch", "schedule", "vpp", "recompute", "zero", "offload", "overlap")
 KEY = (*SIZES, *VARIANT, "cp_kind", "dispatcher")

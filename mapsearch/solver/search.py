@@ -1,7 +1,6 @@
 """The search: bound every cell, evaluate the promising ones exactly, best first.
 
-Contents: Candidate, Key, Top (from `top`), rows_of, count_space (from `space`), Search, key_of, search, Ordered,
-ordered_cells.
+Contents: Search, key_of, search, Ordered, ordered_cells.
 
 Exact: a cell is left out only when its lower bound is not below the k-th best step time found. Distinct mappings
 differ in sizes or choices; each is listed with its best placement.
@@ -28,19 +27,6 @@ from mapsearch.solver.problem import Problem
 from mapsearch.solver.space import count_space, rows_of
 from mapsearch.solver.tables import Tables, hbm_bytes, placed, tabulate
 from mapsearch.solver.top import Candidate, Key, Top
-
-__all__ = [
-    "Candidate",
-    "Key",
-    "Ordered",
-    "Search",
-    "Top",
-    "count_space",
-    "key_of",
-    "ordered_cells",
-    "rows_of",
-    "search",
-]
 
 Report = Callable[[Progress], None]
 LOOK_AHEAD = 1.02

@@ -19,9 +19,10 @@ from mapsearch.inventories.models import load_model
 from mapsearch.solver.cells import block_of, cell_problem, evaluate_block, pair_view
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.ranking import mapping_of
-from mapsearch.solver.search import Candidate, key_of
-from mapsearch.solver.search import rows_of as rows_to_search
+from mapsearch.solver.search import key_of
+from mapsearch.solver.space import rows_of as rows_to_search
 from mapsearch.solver.tables import tabulate
+from mapsearch.solver.top import Candidate
 
 GIB = 2.0**30
 RICH = {

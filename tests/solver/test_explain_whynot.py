@@ -145,3 +145,34 @@ def test_wishes_that_cannot_be_read():
     }.items():
         with pytest.raises(UsageError, match=said):
             read_wish(text)
+
+
+def test_what_the_run_does_not_offer_may_be_all_that_fits_or_faster():
+    cramped = tiny_facts(hbm_mb=44, recompute=["none"], micro_batch=[1], schedule=["1f1b"])
+    assert not search(problem_of(cramped), 1).top
+    found = explained(cramped, why_not="recompute=full")
+    assert found.why_not.mapping is not None and found.why_not.slower_by is None
+    assert "nothing that the run offers fits" in found.why_not.sentences[-1] and not found.notes
+    slow = tiny_facts(hbm_mb=200, recompute=["full"], micro_batch=[1], schedule=["1f1b"])
+    why = explained(slow, why_not="recompute=none").why_not
+    assert why.slower_by < 0.0 and "shorter than the fastest that the run offers" in why.sentences[0] and not why.wins
+
+
+def test_the_fastest_sizes_in_a_worse_place_are_not_the_answer():
+    facts = tiny_facts(hbm_mb=48, zero=[3], recompute=["none"], reserve=0.0, **SMALL)
+    best = explained(facts).mapping
+    assert (best.sizes["tp"], best.sizes["cp"]) == (2, 2)
+    inside, outside = ({"board": 2}, {"rack": 2})
+    for tp, cp in ((inside, outside), (outside, inside)):
+        placement = {"tp": tp, "cp": cp, "ep": best.placement["ep"]}
+        given = mapsearch.Mapping.model_validate({**best.sizes, **best.choices, "placement": placement})
+        why = explained(facts, why_not=given).why_not
+        if why.mapping.placement == best.placement:
+            assert why.slower_by == 0.0
+        else:
+            assert why.slower_by > 0.0 and "another placement" in why.sentences[0] and not why.wins
+
+
+def test_a_wish_beside_a_stopped_search_is_not_judged():
+    found = explained(tiny_facts(hbm_mb=200, **SMALL), why_not="tp=2", time_limit=1e-9)
+    assert found.status == "feasible" or found.why_not is None

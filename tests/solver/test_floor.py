@@ -17,8 +17,9 @@ from mapsearch.solver.bounds import compute_floor_s
 from mapsearch.solver.families import Families
 from mapsearch.solver.options import attention_options, expert_options, option_counts
 from mapsearch.solver.problem import problem_of
-from mapsearch.solver.search import rows_of, search
+from mapsearch.solver.search import search
 from mapsearch.solver.sized import sized_groups
+from mapsearch.solver.space import rows_of
 from mapsearch.solver.tables import hbm_bytes
 
 SOME = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

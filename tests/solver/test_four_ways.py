@@ -16,7 +16,8 @@ from test_backends import SETTINGS
 from mapsearch.solver.backends import backend_named
 from mapsearch.solver.backends.base import every_cell
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import count_space, rows_of, search
+from mapsearch.solver.search import search
+from mapsearch.solver.space import count_space, rows_of
 
 K = 4
 MOST_MAPPINGS = 6_000

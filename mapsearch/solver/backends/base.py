@@ -17,8 +17,10 @@ import numpy as np
 from mapsearch.interrupts import requested
 from mapsearch.solver.cells import CellProblem, cell_problem
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import Candidate, Key, key_of, rows_of
+from mapsearch.solver.search import key_of
+from mapsearch.solver.space import rows_of
 from mapsearch.solver.tables import Tables, tabulate
+from mapsearch.solver.top import Candidate, Key
 
 T = TypeVar("T")
 POLL_S = 0.1

@@ -21,7 +21,7 @@ from mapsearch.solver.cells import CellProblem, GridList, expressions
 from mapsearch.solver.expression import Expr
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.quantise import Rounded, largest, option_floors, rounded, safe_scale
-from mapsearch.solver.search import Key
+from mapsearch.solver.top import Key
 
 TIME_ULPS = 1e9
 """Ulps in the reference step time: errors of a few dozen ulps stay below 1e-7 of it."""

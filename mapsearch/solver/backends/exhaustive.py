@@ -13,7 +13,7 @@ from mapsearch.quantity import Floats
 from mapsearch.solver.backends.base import Outcome, Refutation, candidate_of, remaining_s
 from mapsearch.solver.cells import CellProblem, evaluate
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import Candidate, Key, Top
+from mapsearch.solver.top import Candidate, Key, Top
 
 
 class Exhaustive:

@@ -17,7 +17,7 @@ from mapsearch.solver.backends.encoding import Cut, Encoding, encode, floor_s, m
 from mapsearch.solver.backends.exhaustive import feasible_times
 from mapsearch.solver.cells import CellProblem, pair_view
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import Candidate, Key, Top
+from mapsearch.solver.top import Candidate, Key, Top
 
 EXTRA_SOLVES = 20
 """Solves beyond k for mappings that tie with the k-th within the rounding error."""

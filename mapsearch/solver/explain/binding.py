@@ -29,8 +29,9 @@ from mapsearch.solver.explain.relax import rounded_up
 from mapsearch.solver.options import Ints
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import KEY
-from mapsearch.solver.search import BLOCK, LOOK_AHEAD, Candidate, Key, Search, key_of
+from mapsearch.solver.search import BLOCK, LOOK_AHEAD, Search, key_of
 from mapsearch.solver.tables import WHAT_IF, Tables
+from mapsearch.solver.top import Candidate, Key
 
 RELAXABLE = ("hbm", "host_memory", "nvme_capacity", "exposed")
 """Relations (by the start of their name) whose limit is a number that a user can raise."""

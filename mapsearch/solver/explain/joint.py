@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mapsearch.answer import Change, JointRelaxation, Relaxation
+from mapsearch.constraints.capacity import hbm_for
 from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError, listed, near_miss
 from mapsearch.relation import Relation
@@ -267,8 +268,7 @@ def _limited(probe: Probe) -> bool:
 
 def _least_hbm(probe: Probe, facts: Facts) -> float:
     """HBM per device that the model states alone need; they do not depend on lengths and times."""
-    floor = floor_bytes(probe.problem, facts.fabric.devices)
-    return floor / (1.0 - facts.run.reserve) + facts.profile.runtime_bytes
+    return hbm_for(floor_bytes(probe.problem, facts.fabric.devices), facts)
 
 
 def _fitting(
@@ -283,8 +283,7 @@ def _fitting(
     best = leanest(problem)
     if best is None:
         return None
-    needed = best.peak_bytes / (1.0 - facts.run.reserve) + facts.profile.runtime_bytes
-    hbm = max(rounded_up(needed * (1.0 + 1e-12)), numbers[free].before)
+    hbm = max(rounded_up(hbm_for(best.peak_bytes, facts) * (1.0 + 1e-12)), numbers[free].before)
     return (*values[:free], hbm, *values[free + 1 :])
 
 

@@ -18,9 +18,11 @@ from mapsearch.solver.bounds import by_microbatch
 from mapsearch.solver.cells import Index, block_of, evaluate_block
 from mapsearch.solver.explain.states import state_floor_bytes
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import Candidate, key_of, rows_of
+from mapsearch.solver.search import key_of
 from mapsearch.solver.sized import Sized, sized_groups
+from mapsearch.solver.space import rows_of
 from mapsearch.solver.tables import timed_tables
+from mapsearch.solver.top import Candidate
 
 
 @dataclass(frozen=True)

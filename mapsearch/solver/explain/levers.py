@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 
 from mapsearch.answer import Relaxation
-from mapsearch.constraints.capacity import bytes_text, usable_hbm_bytes
+from mapsearch.constraints.capacity import bytes_text, hbm_for, usable_hbm_bytes
 from mapsearch.costs.views import Facts
 from mapsearch.relation import Relation
 from mapsearch.solver.explain.choices import choice_axes, dropped, other_choices, other_precision
@@ -75,7 +75,7 @@ def _each(probe: Probe, cores: Cores, *, thorough: bool) -> Iterator[Relaxation 
         yield from _found(other_precision(probe) if _eases(cores, _memory) else None)
     yield from other_choices(probe, cores, thorough=thorough)
     if _eases(cores, lambda relation: relation.name in BATCH_RULES):
-        yield from near_batches(probe, cores)
+        yield from near_batches(probe)
     yield from dropped(probe, cores)
 
 
@@ -172,7 +172,7 @@ def more_hbm(probe: Probe, *, thorough: bool = True) -> Relaxation | None:
     best = probe.leanest(problem.relations)
     if best is None or best.peak_bytes <= usable_hbm_bytes(facts):
         return None
-    needed = best.peak_bytes / (1.0 - facts.run.reserve) + facts.profile.runtime_bytes
+    needed = hbm_for(best.peak_bytes, facts)
     lever, value = hbm_lever(probe, needed), rounded_up(needed)
     lean = None if thorough else best.candidate
     return told(probe, lever, value, max(SHORT * value, lever.before), lean)
@@ -362,11 +362,9 @@ def batch_lever(probe: Probe, before: int, far: float) -> Lever:
     )
 
 
-def near_batches(probe: Probe, cores: Cores) -> Iterator[Relaxation]:
-    """The nearest larger and the nearest smaller global batch, where a rule of the batch conflicts."""
+def near_batches(probe: Probe) -> Iterator[Relaxation]:
+    """The nearest larger and the nearest smaller global batch with which something fits."""
     batch = probe.problem.facts.run.global_batch
-    if not _eases(cores, lambda relation: relation.name in BATCH_RULES):
-        return
     lever = batch_lever(probe, batch, batch)
     for sign in (-1, 1):
         for change in range(1, NEAR_BATCHES + 1):

@@ -17,7 +17,8 @@ from mapsearch.solver.explain.leanest import Leanest, fitting, floor_bytes, lean
 from mapsearch.solver.explain.masks import Masks
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import mapping_of, margins
-from mapsearch.solver.search import Candidate, search
+from mapsearch.solver.search import search
+from mapsearch.solver.top import Candidate
 
 MEMORY = ("hbm", "host_memory", "nvme_capacity")
 """Pair relations that are answered without looking at times."""

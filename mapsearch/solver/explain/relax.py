@@ -15,7 +15,7 @@ from mapsearch.solver.explain.probe import certified
 from mapsearch.solver.explain.sentences import described
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import mapping_of
-from mapsearch.solver.search import Candidate
+from mapsearch.solver.top import Candidate
 
 
 def rounded_up(value: float, digits: int = 5) -> float:

@@ -23,8 +23,9 @@ from mapsearch.solver.cells import block_of, evaluate_block
 from mapsearch.solver.explain.conflict import blamed
 from mapsearch.solver.explain.probe import MEMORY, Probe
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import BLOCK, rows_of
+from mapsearch.solver.search import BLOCK
 from mapsearch.solver.sized import Sized, sized_groups
+from mapsearch.solver.space import rows_of
 from mapsearch.solver.tables import tabulate
 
 COMPARED = 3e8

@@ -18,7 +18,7 @@ from mapsearch.relation import Relation
 from mapsearch.solver.explain.probe import Probe, certified
 from mapsearch.solver.explain.relax import rounded_up, shown
 from mapsearch.solver.problem import problem_of
-from mapsearch.solver.search import Candidate
+from mapsearch.solver.top import Candidate
 
 SHORT = 0.99
 """Of a value that is reported: what is tried just short of it."""
