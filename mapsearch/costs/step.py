@@ -11,7 +11,7 @@ Formulation: docs/explanation/formulation.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -121,6 +121,10 @@ class StageSum:
             added(self.launch_ramp_forward, other.launch_ramp_forward),
             added(self.launch_ramp_backward, other.launch_ramp_backward),
         )
+
+    def each(self, change: Callable[[Num], Num]) -> StageSum:
+        """The same sums, every one of them changed."""
+        return StageSum(*(change(getattr(self, name)) for name in FIELDS))
 
 
 FIELDS = tuple(StageSum.__dataclass_fields__)
@@ -362,7 +366,7 @@ def weighed(stage: StageSum, constants: Timing) -> StageSum:
         launch=stage.launch,
         launch_ramp_forward=launch,
     )
-    return StageSum(*(0.0 if not np.any(value) else value for value in (getattr(short, name) for name in FIELDS)))
+    return short.each(lambda value: value if np.any(value) else 0.0)
 
 
 def weighed_timing(constants: Timing) -> Timing:

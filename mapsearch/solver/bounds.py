@@ -2,9 +2,10 @@
 
 Contents: compute_floor_s, has_options, quick_bound, memory_floor, memory_limit, Slice, slice_bounds.
 
-Each grid's sums are replaced by their best value over a list of options; the composition grows with every time and
-shrinks with every window, so what it then returns is a lower bound. The quick bound takes all options of a DP size;
-the sharp one only those that still fit in memory beside the smallest option of the other grid.
+Each grid's sums are replaced by their least value over a list of options; the composition grows with every sum of a
+table (ramps are weighed in them, windows taken off what they hide), so what it then returns is a lower bound. The quick
+bound takes all options of a DP size; the sharp one only those that still fit in memory beside the smallest option of
+the other grid.
 """
 
 from __future__ import annotations
@@ -27,11 +28,8 @@ from mapsearch.solver.tables import Tables
 
 Mask = NDArray[np.bool_]
 Pick = Callable[[Num], Num]
-WINDOWS = ("window", "shared_window", "reduce_window", "gather_window")
-"""Sums that lower the step time: their best value is the largest."""
 ROUNDING = 1e-9
 """Relative error of float sums that a bound has to allow for."""
-FIELDS = tuple(StageSum.__dataclass_fields__)
 
 
 def compute_floor_s(facts: Facts) -> float:
@@ -96,19 +94,10 @@ def _cell_pick(position: int) -> Pick:
     return pick
 
 
-def _each(stage: StageSum, pick: Pick) -> StageSum:
-    return StageSum(*(pick(getattr(stage, name)) for name in FIELDS))
-
-
-def _best(stage: StageSum, least: Callable[[Num], Num], most: Callable[[Num], Num]) -> StageSum:
-    """The sums at their best; ramps are weighed already, so none of them can shorten the step."""
-    return StageSum(*((most if name in WINDOWS else least)(getattr(stage, name)) for name in FIELDS))
-
-
 def _composed(tables: Tables, position: int, best_a: list[StageSum], best_e: list[StageSum]) -> Floats:
     pick = _cell_pick(position)
     own = tables.own[ALL_CLASSES]
-    stages = [a + e + _each(c, pick) for a, e, c in zip(best_a, best_e, own, strict=True)]
+    stages = [a + e + c.each(pick) for a, e, c in zip(best_a, best_e, own, strict=True)]
     constants = replace(tables.timing, steady_rounds=pick(tables.timing.steady_rounds))
     with np.errstate(invalid="ignore"):
         bound = np.asarray(step_time_s(stages, constants))
@@ -125,15 +114,15 @@ def quick_bound(tables: Tables, position: int, limit_bytes: float) -> float:
         return np.inf
     pick_a, pick_e = _attention_pick(tables, own), _expert_pick(tables, position)
 
-    def reduced(pick: Pick, reduce: Callable[..., Floats]) -> Callable[[Num], Num]:
+    def least(pick: Pick) -> Pick:
         def apply(value: Num) -> Num:
             array = np.asarray(pick(value))
-            return reduce(array, axis=-1, keepdims=True) if array.ndim and array.shape[-1] > 1 else array
+            return array.min(axis=-1, keepdims=True) if array.ndim and array.shape[-1] > 1 else array
 
         return apply
 
     best = [
-        [_best(stage, reduced(pick, np.min), reduced(pick, np.max)) for stage in table.sums[ALL_CLASSES]]
+        [stage.each(least(pick)) for stage in table.sums[ALL_CLASSES]]
         for pick, table in ((pick_a, tables.attention), (pick_e, tables.expert))
     ]
     possible = tables.allowed[position : position + 1] & (_floor(tables, own, pick_e) <= limit_bytes)
@@ -182,10 +171,10 @@ def slice_bounds(tables: Tables, position: int, limit_bytes: float) -> Slice:
     fit_a, fit_e = _fitting(tables, position, memory_a, limit_bytes)
     possible = fit_a.any(axis=-1) & fit_e.any(axis=-1)
     allowed_a, allowed_e = pick_a(tables.attention.allowed), pick_e(tables.expert.allowed)
-    least_a, most_a = _over_entries(pick_a, memory_a, fit_a, allowed_a)
-    least_e, most_e = _over_entries(pick_e, memory_e, fit_e, allowed_e)
-    best_a = [_best(stage, least_a, most_a) for stage in tables.attention.sums[ALL_CLASSES]]
-    best_e = [_best(stage, least_e, most_e) for stage in tables.expert.sums[ALL_CLASSES]]
+    least_a = _over_entries(pick_a, memory_a, fit_a, allowed_a)
+    least_e = _over_entries(pick_e, memory_e, fit_e, allowed_e)
+    best_a = [stage.each(least_a) for stage in tables.attention.sums[ALL_CLASSES]]
+    best_e = [stage.each(least_e) for stage in tables.expert.sums[ALL_CLASSES]]
     bound = _composed(tables, position, best_a, best_e)[..., 0]
     allowed = tables.allowed[position : position + 1, ..., 0] & possible
     return Slice(np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)[0], best_a, best_e)
@@ -202,10 +191,8 @@ def _fitting(tables: Tables, position: int, memory_a: GridMemory, limit: float) 
     return fit_a, fit_e
 
 
-def _over_entries(
-    pick: Pick, memory: GridMemory, fit: Mask, allowed: Mask
-) -> tuple[Callable[[Num], Num], Callable[[Num], Num]]:
-    """Least and most of a table over the options that are allowed and whose memory entry fits.
+def _over_entries(pick: Pick, memory: GridMemory, fit: Mask, allowed: Mask) -> Pick:
+    """Least of a table over the options that are allowed and whose memory entry fits.
 
     Options that share a memory entry are reduced first, where the table is still small.
     """
@@ -214,15 +201,12 @@ def _over_entries(
     ok = np.asarray(allowed)[..., order]
     all_ok, all_fit = bool(ok.all()), bool(fit.all())
 
-    def reduced(value: Num, ufunc: np.ufunc, neutral: float) -> Num:
+    def least(value: Num) -> Num:
         array = np.asarray(pick(value))
         if array.ndim == 0 or array.shape[-1] == 1:
             return array
-        sorted_values = array[..., order] if all_ok else np.where(ok, array[..., order], neutral)
-        entries = ufunc.reduceat(sorted_values, starts, axis=-1)
-        return ufunc.reduce(entries if all_fit else np.where(fit, entries, neutral), axis=-1, keepdims=True)
+        sorted_values = array[..., order] if all_ok else np.where(ok, array[..., order], np.inf)
+        entries = np.minimum.reduceat(sorted_values, starts, axis=-1)
+        return np.asarray((entries if all_fit else np.where(fit, entries, np.inf)).min(axis=-1, keepdims=True))
 
-    return (
-        lambda value: reduced(value, np.minimum, np.inf),
-        lambda value: reduced(value, np.maximum, -np.inf),
-    )
+    return least

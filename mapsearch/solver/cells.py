@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mapsearch.arrays import PLAIN
 from mapsearch.constraints.views import PairView
-from mapsearch.costs.step import ALL_CLASSES, FIELDS, StageSum, Timing, step_time_s
+from mapsearch.costs.step import ALL_CLASSES, StageSum, Timing, step_time_s
 from mapsearch.quantity import Floats, Num, added, maximum
 from mapsearch.solver import expression
 from mapsearch.solver.problem import Problem
@@ -101,16 +101,12 @@ def _filled(value: Num, index: Index, positions: NDArray[np.intp]) -> Floats:
     return np.full(len(positions), values, dtype=float)
 
 
-def _stage(stage: StageSum, pick: Callable[[Num], Num]) -> StageSum:
-    return StageSum(*(pick(getattr(stage, name)) for name in FIELDS))
-
-
 def _grid_list(table: GridTable, positions: NDArray[np.intp], pick: Callable[[Num, NDArray[np.intp]], Num]) -> GridList:
     entries = table.memory.entry[positions]
     return GridList(
         positions=positions,
         sums={
-            classes: [_stage(s, lambda value: pick(value, positions)) for s in stages]
+            classes: [s.each(lambda value: pick(value, positions)) for s in stages]
             for classes, stages in table.sums.items()
         },
         memory=[pick(value, entries) for value in table.memory.hbm],
@@ -147,7 +143,7 @@ def cell_problem(tables: Tables, index: Index) -> CellProblem:
         attention=_grid_list(table_a, attention, lambda value, own: _filled(value, index_a, own)),
         expert=_grid_list(table_e, expert, lambda value, own: _filled(value, index_e, own)),
         own={
-            classes: [_stage(s, lambda value: scalar(value, index)) for s in stages]
+            classes: [s.each(lambda value: scalar(value, index)) for s in stages]
             for classes, stages in tables.own.items()
         },
         timing=replace(
@@ -166,7 +162,7 @@ def _joined(cell: CellProblem, left: Callable[[Num], Num], right: Callable[[Num]
     def timed(classes: frozenset[str]) -> Num:
         sides = zip(cell.attention.sums[classes], cell.expert.sums[classes], cell.own[classes], strict=True)
         # The cell's sums meet those of the smaller list, before there are pairs.
-        return step_time_s([_stage(a, left) + (_stage(e, right) + c) for a, e, c in sides], cell.timing)
+        return step_time_s([a.each(left) + (e.each(right) + c) for a, e, c in sides], cell.timing)
 
     def summed(values: list[Floats], others: list[Floats]) -> list[Num]:
         return [added(left(a), right(e)) for a, e in zip(values, others, strict=True)]
@@ -259,7 +255,7 @@ def block_of(tables: Tables, cells: list[Index], own: NDArray[np.intp], every: N
         index=cells[0],
         attention=_grid_list(tables.attention, own, rows_a),
         expert=_grid_list(tables.expert, every, rows_e),
-        own={classes: [_stage(s, cells_at) for s in stages] for classes, stages in tables.own.items()},
+        own={classes: [s.each(cells_at) for s in stages] for classes, stages in tables.own.items()},
         timing=replace(
             constants,
             steady_rounds=cells_at(constants.steady_rounds),
@@ -284,7 +280,7 @@ def option_bounds(block: Block, best_attention: list[StageSum], best_expert: lis
     rows = _Rows(index)
 
     def here(stage: StageSum) -> StageSum:
-        return _stage(stage, rows)
+        return stage.each(rows)
 
     with_a = [a + (here(e) + c) for a, e, c in zip(joined.attention.sums[ALL_CLASSES], best_expert, own, strict=True)]
     with_e = [e + (here(a) + c) for a, e, c in zip(best_attention, joined.expert.sums[ALL_CLASSES], own, strict=True)]
@@ -315,7 +311,7 @@ def widened(block: Block) -> CellProblem:
     weights = [_wide(weight) for weight in timing.ramp_weights]
     return replace(
         joined,
-        own={classes: [_stage(s, _wide) for s in stages] for classes, stages in joined.own.items()},
+        own={classes: [s.each(_wide) for s in stages] for classes, stages in joined.own.items()},
         timing=replace(
             timing,
             steady_rounds=_wide(timing.steady_rounds),

@@ -8,7 +8,6 @@ rows, of which there are far fewer. Step time grows with every time, so nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,10 +51,6 @@ def _bare(side: Side, cell: CellView, constants: Timing) -> list[StageSum]:
     kept = ("steady", "ramp_forward", "optimizer", "launch", "launch_ramp_forward")
     found = (weighed(stage, constants) for stage in sums(side, cell, frozenset()))
     return [StageSum(**{name: getattr(stage, name) for name in kept}) for stage in found]
-
-
-def _each(stage: StageSum, change: Callable[[Num], Num]) -> StageSum:
-    return StageSum(*(change(getattr(stage, name)) for name in StageSum.__dataclass_fields__))
 
 
 def _alone(cell: CellView) -> Timing:
@@ -103,7 +98,7 @@ class _Group:
         return _Group(
             _bare(attention_alone(attention_view(a_cell, attention)), a_cell, constants),
             _bare(expert_alone(expert_view(e_cell, expert)), e_cell, constants),
-            [_each(stage, by_option) for stage in _bare(cell_side(cell), cell, constants)],
+            [stage.each(by_option) for stage in _bare(cell_side(cell), cell, constants)],
             [np.asarray(v)[..., sized.memory_attention.entry] for v in sized.memory_attention.hbm],
             [np.asarray(v)[..., sized.memory_expert.entry] for v in sized.memory_expert.hbm],
             by_option(sized.allowed) if len(sized.dp) > 1 else sized.allowed,
@@ -135,7 +130,7 @@ class _Group:
         possible = self.allowed
         for mine, other in zip(self.memory_a, self.memory_e, strict=True):
             possible = possible & (mine + by_option(other.min(axis=-1, keepdims=True)) <= self.limit_bytes)
-        stages = [a + _each(e, least) + c for a, e, c in zip(self.attention, self.expert, self.own, strict=True)]
+        stages = [a + e.each(least) + c for a, e, c in zip(self.attention, self.expert, self.own, strict=True)]
         return _composed(stages, self.timing, possible)
 
     def expert_floor_s(self, alive: NDArray[np.bool_]) -> tuple[NDArray[np.int64], Floats]:
@@ -166,7 +161,7 @@ class _Group:
         for other, own in zip(self.memory_a, self.memory_e, strict=True):
             possible = possible & (mine(own) + least(other) <= self.limit_bytes)
         stages = [
-            _each(a + c, least) + _each(e, mine) for a, c, e in zip(self.attention, self.own, self.expert, strict=True)
+            (a + c).each(least) + e.each(mine) for a, c, e in zip(self.attention, self.own, self.expert, strict=True)
         ]
         constants = replace(self.timing_e, steady_rounds=mine(self.timing_e.steady_rounds))
         return used, _composed(stages, constants, possible)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapsearch.constraints.views import PairView
-from mapsearch.costs.step import ALL_CLASSES, StageSum, Timing, step_time_s
+from mapsearch.costs.step import ALL_CLASSES, FIELDS, StageSum, Timing, step_time_s
 from mapsearch.quantity import Floats, Num, maximum
 from mapsearch.solver.cells import Index
 from mapsearch.solver.intervals import Interval, hull, interval
@@ -26,7 +26,6 @@ from mapsearch.solver.tables import GridTable, Tables
 Mask = NDArray[np.bool_]
 FLOAT_SLACK = 1e-9
 """Relative rounding of float sums that an interval has to exceed a limit by, before it is an argument."""
-NAMES = tuple(StageSum.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class _Grid:
 
     def times(self, classes: frozenset[str], kept: Mask | None) -> list[StageSum]:
         """Sums of some of the options between them, per kind of stage."""
-        return [StageSum(**{name: hull(stage[name], kept) for name in NAMES}) for stage in self.sums(classes)]
+        return [StageSum(**{name: hull(stage[name], kept) for name in FIELDS}) for stage in self.sums(classes)]
 
 
 def _place(value: Num, first: int, second: int) -> Floats:
@@ -95,7 +94,7 @@ def _grid(table: GridTable, first: int, second: int, options: NDArray[np.intp], 
     return _Grid(
         kept=np.broadcast_to(taken(table.allowed), (*shape, len(options))).astype(bool),
         bytes=[[spread(value) for value in kinds] for kinds in (memory.hbm, memory.host, memory.nvme)],
-        sums=lambda classes: [{n: taken(getattr(stage, n)) for n in NAMES} for stage in table.sums[classes]],
+        sums=lambda classes: [{n: taken(getattr(stage, n)) for n in FIELDS} for stage in table.sums[classes]],
     )
 
 
@@ -139,7 +138,7 @@ def _timed(tables: Tables, position: int, batch: int, attention: _Grid, expert: 
 
     def timed(classes: frozenset[str], *, every: bool = False) -> Interval:
         masks = (None, None) if every else (attention.kept, expert.kept)
-        own = [StageSum(**{n: here(getattr(stage, n)) for n in NAMES}) for stage in tables.own[classes]]
+        own = [StageSum(**{n: here(getattr(stage, n)) for n in FIELDS}) for stage in tables.own[classes]]
         sides = zip(attention.times(classes, masks[0]), expert.times(classes, masks[1]), own, strict=True)
         with np.errstate(invalid="ignore"):
             return interval(step_time_s([a + e + c for a, e, c in sides], timing))

@@ -62,6 +62,14 @@ def compare(problem, seen):
     seen["user"] += any(relation.origin == "user" for relation in problem.relations)
 
 
+def never_slower(told, usual, seen, what):
+    """More choices never make the best mapping slower; counts where they make something fit, or faster."""
+    best, before = search(told, 1).top, search(usual, 1).top
+    assert not before or best[0].step_time_s <= before[0].step_time_s * (1.0 + 1e-12)
+    seen[f"only {what} fits"] += bool(best) and not before
+    seen[f"{what} is faster"] += bool(best and before) and best[0].step_time_s < 0.999 * before[0].step_time_s
+
+
 def run_many(count, number):
     seen = Counter()
 

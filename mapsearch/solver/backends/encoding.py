@@ -69,10 +69,7 @@ def _taken(options: GridList, keep: Positions) -> GridList:
 
     return GridList(
         positions=options.positions[keep],
-        sums={
-            classes: [type(s)(*(pick(getattr(s, name)) for name in s.__dataclass_fields__)) for s in stages]
-            for classes, stages in options.sums.items()
-        },
+        sums={classes: [stage.each(pick) for stage in stages] for classes, stages in options.sums.items()},
         memory=[pick(value) for value in options.memory],
         host=[pick(value) for value in options.host],
         nvme=[pick(value) for value in options.nvme],
