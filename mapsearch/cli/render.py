@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from mapsearch.comparison import Comparison
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
+    from mapsearch.guideline import Guidelines
     from mapsearch.parametric import Sensitivity
     from mapsearch.verdict import Verdict
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Verdict
+    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Guidelines | Verdict
 
 _PIPE_WIDTH = 120
 
