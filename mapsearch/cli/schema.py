@@ -26,6 +26,7 @@ DOCUMENTS = {
     "comparison": "mapsearch.comparison:Comparison",
     "explanation": "mapsearch.explanation:Explanation",
     "guidelines": "mapsearch.guideline:Guidelines",
+    "scale-down": "mapsearch.scaledown:ScaledDown",
     "check": "mapsearch.answer:CheckReport",
     "verdict": "mapsearch.verdict:Verdict",
 }
