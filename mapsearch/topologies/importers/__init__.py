@@ -1,0 +1,43 @@
+"""Readers of other tools' topology files, one per format.
+
+Contents: IMPORTERS, FORMATS, importer_of, read_file, read_text.
+
+To add one: write the module (`FORMAT`, `detect(text, name)`, `read(text, file=..., repair=...)`, see base.py) and
+name it here; the more particular formats stand first. The fuzz test and `topology import` take it from the list.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from mapsearch import documents
+from mapsearch.errors import InputError, listed
+from mapsearch.topologies.importers.base import Imported, Importer
+
+IMPORTERS: tuple[Importer, ...] = ()
+"""First match counts."""
+FORMATS = tuple(one.FORMAT for one in IMPORTERS)
+
+
+def importer_of(text: str, file: str) -> Importer:
+    """The importer that knows the text. Raises InputError with the list of formats."""
+    for one in IMPORTERS:
+        if one.detect(text, Path(file).name):
+            return one
+    raise InputError(f"is of no format that is known; known are {listed(FORMATS)}", file=file)
+
+
+def read_text(text: str, *, file: str, repair: bool = False) -> Imported:
+    """What a text says, by whichever importer knows it. Raises InputError."""
+    return importer_of(text, file).read(text, file=file, repair=repair)
+
+
+def read_file(path: Path | str, *, repair: bool = False) -> Imported:
+    """What a file says, by whichever importer knows it. Raises InputError naming file, line and column."""
+    return read_text(documents.read_text(path, errors="replace"), file=str(path), repair=repair)
+
+
+def joined_with(one: Importer) -> str | None:
+    """The text between several files of one format that are read as one; None when each stands alone."""
+    return cast("str | None", getattr(one, "JOINED_WITH", None))
