@@ -1,6 +1,7 @@
 """What every importer of a topology file speaks: the inside of one node, a fabric between nodes, or a whole cluster.
 
-Contents: Said, Vertex, Link, Inside, Block, Between, Whole, Imported, Importer, Repairs, fault, without_ansi, MAX_NODES.
+Contents: Said, Vertex, Link, Inside, Block, Between, Whole, Imported, Importer, Repairs, fault, without_ansi,
+MAX_NODES, MAX_LINKS.
 
 An importer says what its file says and nothing more: a rate that the file does not name is None. What is missing is
 filled in afterwards from the table of known parts (`parts.py`) or from the command line, with its source.
