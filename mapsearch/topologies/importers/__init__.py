@@ -13,10 +13,10 @@ from typing import cast
 
 from mapsearch import documents
 from mapsearch.errors import InputError, listed
-from mapsearch.topologies.importers import npu_smi, nvidia_smi, rocm_smi
+from mapsearch.topologies.importers import nccl_xml, npu_smi, nvidia_smi, rocm_smi
 from mapsearch.topologies.importers.base import Imported, Importer
 
-IMPORTERS: tuple[Importer, ...] = (rocm_smi, nvidia_smi, npu_smi)
+IMPORTERS: tuple[Importer, ...] = (nccl_xml, rocm_smi, nvidia_smi, npu_smi)
 """First match counts."""
 FORMATS = tuple(one.FORMAT for one in IMPORTERS)
 
