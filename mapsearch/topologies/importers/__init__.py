@@ -1,6 +1,6 @@
 """Readers of other tools' topology files, one per format.
 
-Contents: IMPORTERS, FORMATS, importer_of, read_file, read_text.
+Contents: IMPORTERS, FORMATS, importer_of, read_file, read_files, read_text.
 
 To add one: write the module (`FORMAT`, `detect(text, name)`, `read(text, file=..., repair=...)`, see base.py) and
 name it here; the more particular formats stand first. The fuzz test and `topology import` take it from the list.
@@ -8,8 +8,8 @@ name it here; the more particular formats stand first. The fuzz test and `topolo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 from mapsearch import documents
 from mapsearch.errors import InputError, listed
@@ -39,6 +39,19 @@ def read_file(path: Path | str, *, repair: bool = False) -> Imported:
     return read_text(documents.read_text(path, errors="replace"), file=str(path), repair=repair)
 
 
-def joined_with(one: Importer) -> str | None:
-    """The text between several files of one format that are read as one; None when each stands alone."""
-    return cast("str | None", getattr(one, "JOINED_WITH", None))
+def read_files(paths: Sequence[str], *, repair: bool = False) -> list[tuple[str, Imported]]:
+    """What several files say; those of a format that may be spread over files are read as one. Raises InputError."""
+    texts: dict[Importer, list[tuple[str, str]]] = {}
+    result: list[tuple[str, Imported]] = []
+    for path in paths:
+        text = documents.read_text(path, errors="replace")
+        one = importer_of(text, path)
+        if getattr(one, "JOINED_WITH", None) is None:
+            result.append((path, one.read(text, file=path, repair=repair)))
+        else:
+            texts.setdefault(one, []).append((path, text))
+    for one, parts in texts.items():
+        joint: str = getattr(one, "JOINED_WITH", "")
+        file = ", ".join(path for path, _ in parts)
+        result.append((file, one.read(joint.join(text for _, text in parts), file=file, repair=repair)))
+    return result
