@@ -13,10 +13,36 @@ from pathlib import Path
 
 from mapsearch import documents
 from mapsearch.errors import InputError, listed
-from mapsearch.topologies.importers import nccl_xml, npu_smi, nvidia_smi, rocm_smi
+from mapsearch.topologies.importers import (
+    astra_sim,
+    graphml,
+    ibnetdiscover,
+    kueue,
+    nccl_xml,
+    node_link,
+    npu_smi,
+    nvidia_smi,
+    rocm_smi,
+    slurm_conf,
+    slurm_yaml,
+    topograph,
+)
 from mapsearch.topologies.importers.base import Imported, Importer
 
-IMPORTERS: tuple[Importer, ...] = (nccl_xml, rocm_smi, nvidia_smi, npu_smi)
+IMPORTERS: tuple[Importer, ...] = (
+    nccl_xml,
+    graphml,
+    rocm_smi,
+    nvidia_smi,
+    npu_smi,
+    ibnetdiscover,
+    node_link,
+    astra_sim,
+    slurm_yaml,
+    kueue,
+    topograph,
+    slurm_conf,
+)
 """First match counts."""
 FORMATS = tuple(one.FORMAT for one in IMPORTERS)
 

@@ -38,7 +38,9 @@ class Element:
             todo.extend(reversed(element.children))
 
 
-def parse_xml(text: str, *, file: str) -> Element:
+def parse_xml(
+    text: str, *, file: str, most_elements: int = MAX_ELEMENTS, most_characters: int = MAX_CHARACTERS
+) -> Element:
     """The root element. Raises InputError with line and column: torn, too large, or with a document type."""
     from xml.sax import SAXParseException
     from xml.sax.handler import ContentHandler
@@ -47,34 +49,36 @@ def parse_xml(text: str, *, file: str) -> Element:
     from defusedxml.common import DefusedXmlException
     from defusedxml.expatreader import DefusedExpatParser
 
-    if len(text) > MAX_CHARACTERS:
-        raise fault(f"has {len(text):,} characters; XML over {MAX_CHARACTERS:,} is not read", file=file)
+    if len(text) > most_characters:
+        raise fault(f"has {len(text):,} characters; XML over {most_characters:,} is not read", file=file)
     roots: list[Element] = []
 
     class Handler(ContentHandler):
         def __init__(self) -> None:
             super().__init__()
             self.open: list[Element] = []
+            self.texts: list[list[str]] = []
             self.count = 0
 
         def startElement(self, name: str, attrs: object) -> None:
             line, column = parser.getLineNumber() or 1, (parser.getColumnNumber() or 0) + 1
             self.count += 1
-            if self.count > MAX_ELEMENTS or len(self.open) >= MAX_DEPTH:
+            if self.count > most_elements or len(self.open) >= MAX_DEPTH:
                 raise fault(
-                    f"has over {MAX_ELEMENTS:,} elements or is nested more than {MAX_DEPTH} deep",
+                    f"has over {most_elements:,} elements or is nested more than {MAX_DEPTH} deep",
                     file=file, line=line, column=column,
                 )  # fmt: skip
             element = Element(name, dict(attrs.items()), line, column)  # type: ignore[attr-defined]
             (self.open[-1].children if self.open else roots).append(element)
             self.open.append(element)
+            self.texts.append([])
 
         def endElement(self, name: str) -> None:
-            self.open.pop()
+            self.open.pop().text = "".join(self.texts.pop())
 
         def characters(self, content: str) -> None:
-            if self.open:
-                self.open[-1].text += content
+            if self.texts:
+                self.texts[-1].append(content)
 
     parser = DefusedExpatParser(forbid_dtd=True)
     parser.setContentHandler(Handler())
