@@ -186,7 +186,17 @@ def _write(topology: Topology, notes: list[str], output: str | None) -> None:
 
     for note in notes:
         print(f"mapsearch: note: {note}", file=sys.stderr)
-    write_text(documents.dump(topology.model_dump(mode="json", exclude_defaults=True)), output)
+    document = topology.model_dump(mode="json", exclude_defaults=True)
+    if output is not None and output.lower().endswith(".json"):
+        write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", output)
+        return
+    values = 4 * len(topology.nodes) + 10 * len(topology.links)
+    if values > documents.MAX_NODES:
+        raise InputError(
+            f"makes {len(topology.nodes):,} nodes and {len(topology.links):,} links, more than is read from YAML "
+            f"({documents.MAX_NODES:,} values); write JSON: --output FILE.json"
+        )
+    write_text(documents.dump(document), output)
 
 
 def _load(name: str, devices: int | None) -> Topology:

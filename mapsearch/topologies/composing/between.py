@@ -94,7 +94,10 @@ class _Wirer:
         sizes = [sum(name in known for name in part) for part in parts]
         if sum(size > 0 for size in sizes) > 1:
             order = sorted(range(len(parts)), key=lambda place: -sizes[place])
-            shown = "; ".join(f"{parts[place][-1]} with {sizes[place]:,} nodes" for place in order[:4] if sizes[place])
+            lower = {link.a for link in links}
+            shown = "; ".join(
+                f"{_top(parts[place], lower, known)} with {sizes[place]:,} nodes" for place in order[:4] if sizes[place]
+            )
             self.repairs.mend(
                 f"falls into {sum(size > 0 for size in sizes)} parts that no switch joins: {shown}",
                 f"the largest kept, {sizes[order[0]]:,} of {len(nodes):,} nodes",
@@ -150,7 +153,7 @@ class _Wirer:
             return None
         own = [self.plan.port_rates[place] for place in places]
         total, each = sum(said.value for said in own), own[0].value
-        net.sources["network ports"] = f"{rate_text(told)}, file {self.file}"
+        net.sources["network ports"] = f"file; {rate_text(told)} each"
         if abs(told / total - 1.0) <= SAME or abs(told / each - 1.0) <= SAME:
             return None
         assumed = all(said.source.startswith(("datasheet", "assumed")) for said in own)
@@ -196,7 +199,7 @@ class _Wirer:
                     rate = uplink.rate.value * link.count
                 else:
                     rate = below[switch] / (uplink.ratio or 1.0) / open_ways * link.count
-                source = f"file {self.file}" if link.bytes_per_s is not None else uplink.source
+                source = "file" if link.bytes_per_s is not None else uplink.source
                 net.sources["links between switches"] = source
                 if rate <= 0.0:
                     raise MissingFact(
@@ -263,6 +266,11 @@ def _with_units(between: Between) -> tuple[list[str], list[str], list[Link]]:
 
 def _free(name: str, taken: set[str]) -> str:
     return f"{name}.unit" if name in taken else name
+
+
+def _top(part: Sequence[str], lower: set[str], nodes: set[str]) -> str:
+    """What a part is called by: its topmost switch, or a node when it has none."""
+    return next((name for name in part if name not in lower and name not in nodes), part[0])
 
 
 def _parts(names: Sequence[str], links: Sequence[Link]) -> list[list[str]]:

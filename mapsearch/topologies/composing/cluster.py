@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from mapsearch.errors import InputError
 from mapsearch.records import validate
 from mapsearch.topologies.composing.between import Net, net_of
 from mapsearch.topologies.composing.node import Plan, plan_of
-from mapsearch.topologies.composing.wishes import Wishes, rate_text
+from mapsearch.topologies.composing.wishes import Form, Wishes, rate_text, rounded, time_text
 from mapsearch.topologies.fabric import Fabric
-from mapsearch.topologies.importers.base import Between, Imported, Inside, Whole
+from mapsearch.topologies.importers.base import Between, Imported, Inside, VertexKind, Whole
 from mapsearch.topologies.importers.parts import load_parts, part_of
 from mapsearch.topologies.known import level_suspicions
 from mapsearch.topologies.load import fabric_of
@@ -55,21 +56,22 @@ def composed(
     file, inside = node
     part = part_of(wishes.device, inside, file=file)
     plan = plan_of(inside, part, wishes, file=file, network=fabric is not None)
-    notes = list(plan.notes)
-    name = wishes.name or Path(fabric[0] if fabric else file).stem
     if fabric is None:
-        return _finished(name, plan, None, wishes, file, notes)
-    net = net_of(fabric[1], plan, wishes, file=fabric[0])
+        draft = _Draft(wishes.name or Path(file).stem, plan, file)
+        return draft.finished(wishes.form), plan.notes
+    where, between = fabric
+    net = net_of(between, plan, wishes, file=where)
     count = len(net.nodes) * len(plan.devices)
     if count > MOST_DEVICES:
         raise InputError(
-            f"makes {count:,} devices; at most {MOST_DEVICES:,} are drawn as a graph: write levels by hand",
-            file=fabric[0],
+            f"makes {count:,} devices; at most {MOST_DEVICES:,} are drawn as a graph: write levels by hand", file=where
         )
-    notes += net.notes
-    notes += _block_notes(fabric[1], plan, fabric[0])
-    down = set(fabric[1].down)
-    return _finished(name, plan, net, wishes, fabric[0], notes, blocks=_block_of(fabric[1], plan, net), down=down)
+    blocks = _blocks(between, plan, where)
+    draft = _Draft(wishes.name or Path(where).stem, plan, where, net, blocks, set(between.down))
+    notes = [*plan.notes, *net.notes]
+    if blocks:
+        notes.append(f"fast links of {part.name} reach all nodes of a block (up to {part.domain} devices)")
+    return draft.finished(wishes.form), notes
 
 
 def _whole(file: str, one: Whole, wishes: Wishes) -> tuple[Topology, list[str]]:
@@ -87,11 +89,11 @@ def _dumped(device: DeviceSpec) -> dict[str, Any]:
     return device.model_dump(mode="json", exclude_defaults=True)
 
 
-def _block_notes(between: Between, plan: Plan, file: str) -> list[str]:
-    """Check the blocks of a part whose fast links reach beyond a node. Raises InputError with both numbers."""
+def _blocks(between: Between, plan: Plan, file: str) -> dict[str, str]:
+    """The block whose fast links a node shares; empty when they stay inside nodes. Raises InputError."""
     domain = plan.part.domain
-    if not domain or not between.blocks or not plan.hubs:
-        return []
+    if not domain or not plan.hubs:
+        return {}
     for block in between.blocks:
         devices = len(block.nodes) * len(plan.devices)
         if devices > domain:
@@ -99,102 +101,128 @@ def _block_notes(between: Between, plan: Plan, file: str) -> list[str]:
                 f"block {block.name} has {devices} devices, but the fast links of {plan.part.name} reach {domain}",
                 file=file,
             )
-    return [f"fast links of {plan.part.name} reach all nodes of a block (up to {domain} devices)"]
+    return {node: block.name for block in between.blocks for node in block.nodes}
 
 
-def _block_of(between: Between, plan: Plan, net: Net) -> dict[str, str]:
-    """The block whose fast links a node shares; empty when they stay inside nodes."""
-    if not plan.part.domain or not plan.hubs:
-        return {}
-    known = set(net.nodes)
-    return {node: block.name for block in between.blocks for node in block.nodes if node in known}
+@dataclass
+class _Draft:
+    """A cluster with all its rates, before it is written as a graph or as levels."""
 
+    name: str
+    plan: Plan
+    file: str
+    net: Net | None = None
+    blocks: dict[str, str] = field(default_factory=dict)
+    """Nodes that share their fast links, by the name of what they share."""
+    down: set[str] = field(default_factory=set)
 
-def _finished(
-    name: str,
-    plan: Plan,
-    net: Net | None,
-    wishes: Wishes,
-    file: str,
-    notes: list[str],
-    *,
-    blocks: dict[str, str] | None = None,
-    down: set[str] | None = None,
-) -> tuple[Topology, list[str]]:
-    """The document: as a graph, or as levels where these say the same."""
-    if net is None and len(plan.devices) == 1:
-        return _single(name, plan), notes
-    nodes, links = _graph(plan, net, blocks or {})
-    sources = {**plan.sources, **(net.sources if net else {})}
-    hosts, switches = (net.nodes, net.switches) if net else ([], [])
-    gone = [f"{host}/{device}" for host in hosts if host in (down or ()) for device in plan.devices]
-    gone += [switch for switch in switches if switch in (down or ())]
-    topology = _valid(
-        {"name": name, "device": plan.part.spec(), "nodes": nodes, "links": links, "down": gone, "sources": sources},
-        file,
-    )
-    fabric = fabric_of(topology)
-    names = _level_names(fabric, len(plan.devices), bool(net))
-    if fabric.devices == topology.device_count and not topology.down:
-        topology = topology.model_copy(update={"level_names": names})
-    if _regular(topology, fabric):
-        if wishes.form == "levels" or (wishes.form == "auto" and fabric.devices > LEVELS_FROM):
-            return _as_levels(topology, fabric, names, sources, len(plan.devices)), notes
-    elif wishes.form == "levels":
-        raise InputError(
-            f"is not exactly regular, so levels cannot say what it is ({'; '.join(fabric.notes) or 'devices are down'})"
-            "; leave --form out",
-            file=file,
+    def finished(self, form: Form) -> Topology:
+        """The document. Raises InputError when levels are wanted that would not say the same."""
+        per_node = len(self.plan.devices)
+        if self.net is None and per_node == 1:
+            return self._single()
+        topology = self._graph()
+        fabric = fabric_of(topology)
+        names = _level_names(fabric, per_node, bool(self.net))
+        if _regular(topology, fabric):
+            topology = topology.model_copy(update={"level_names": names})
+            if form == "levels" or (form == "auto" and fabric.devices > LEVELS_FROM):
+                return self._levels(topology, fabric, names)
+        elif form == "levels":
+            raise InputError(
+                f"is not regular, so levels cannot say what it is ({'; '.join(fabric.notes) or 'parts are down'}); "
+                "leave --form out",
+                file=self.file,
+            )
+        elif fabric.devices <= LEVELS_FROM:
+            topology = _named(topology, names)
+        return topology
+
+    def _single(self) -> Topology:
+        """One device alone."""
+        rate = load_parts().slot(self.plan.part.pcie or "gen4")
+        level = LevelSpec(
+            name="node",
+            size=1,
+            bandwidth=rate_text(rate.value),
+            latency=time_text(load_parts().latency.pcie),
+            sources={"bandwidth": "assumed: nothing crosses this tier"},
         )
-    return topology, notes
+        return self._valid(levels=[level])
 
+    def _valid(self, **fields: Any) -> Topology:
+        document = {"name": self.name, "device": self.plan.part.spec(), **fields}
+        return validate(Topology, document, file=self.file)
 
-def _valid(document: dict[str, Any], file: str) -> Topology:
-    return validate(Topology, document, file=file)
-
-
-def _single(name: str, plan: Plan) -> Topology:
-    """One device alone."""
-    rate = load_parts().slot(plan.part.pcie or "gen4")
-    level = LevelSpec(name="node", size=1, bandwidth=rate_text(rate.value), latency="5.7 us",
-                      sources={"bandwidth": "assumed: nothing crosses this tier"})  # fmt: skip
-    return _valid({"name": name, "device": plan.part.spec(), "levels": [level]}, name)
-
-
-def _graph(plan: Plan, net: Net | None, blocks: dict[str, str]) -> tuple[list[NodeSpec], list[LinkSpec]]:
-    """Nodes and links of the explicit form."""
-    hosts = net.nodes if net else [""]
-    nodes: list[NodeSpec] = []
-    links: list[LinkSpec] = []
-    hubs = set(plan.hubs)
-    seen: set[str] = set()
-    for host in hosts:
-        prefix = f"{host}/" if host else ""
-        block = blocks.get(host)
-        names = {
-            vertex.name: f"{block}/{vertex.name}" if block and vertex.name in hubs else f"{prefix}{vertex.name}"
-            for vertex in plan.vertices
-        }
-        for vertex in plan.vertices:
-            if names[vertex.name] not in seen:
-                seen.add(names[vertex.name])
-                reduce = plan.part.in_network_reduction and vertex.name in hubs
-                nodes.append(NodeSpec(id=names[vertex.name], type=vertex.kind, in_network_reduction=reduce))
-        links += [
-            LinkSpec(a=names[one.a], b=names[one.b], bandwidth=rate_text(one.bytes_per_s), latency=_time(one.latency_s))
-            for one in plan.links
-        ]
-    if net:
-        nodes += [NodeSpec(id=switch, type="switch") for switch in net.switches]
-        for cable in net.cables:
+    def _graph(self) -> Topology:
+        """The explicit form. Its parts are made without validation: they are ours, and there may be a million."""
+        plan, net = self.plan, self.net
+        nodes: dict[str, NodeSpec] = {}
+        links: list[LinkSpec] = []
+        hubs = set(plan.hubs)
+        for host in net.nodes if net else [""]:
+            prefix = f"{host}/" if host else ""
+            shared = f"{self.blocks[host]}/" if host in self.blocks else prefix
+            names = {one.name: f"{shared if one.name in hubs else prefix}{one.name}" for one in plan.vertices}
+            for vertex in plan.vertices:
+                reduces = plan.part.in_network_reduction and vertex.name in hubs
+                name = names[vertex.name]
+                nodes.setdefault(name, _node(name, vertex.kind, reduces))
+            links += [_link(names[one.a], names[one.b], one.bytes_per_s, one.latency_s) for one in plan.links]
+        for switch in net.switches if net else []:
+            nodes[switch] = _node(switch, "switch", False)
+        for cable in net.cables if net else []:
             a = f"{cable.a}/{plan.ports[cable.port]}" if cable.port >= 0 else cable.a
             b = f"{cable.b}/{plan.ports[cable.other_port]}" if cable.other_port >= 0 else cable.b
-            links.append(LinkSpec(a=a, b=b, bandwidth=rate_text(cable.bytes_per_s), latency=_time(cable.latency_s)))
-    return nodes, links
+            links.append(_link(a, b, cable.bytes_per_s, cable.latency_s))
+        sources = {**plan.sources, **(net.sources if net else {})}
+        return self._valid(nodes=list(nodes.values()), links=links, down=self._gone(), sources=sources)
+
+    def _gone(self) -> list[str]:
+        """Nodes of the graph that are down: all devices of a host, and switches."""
+        if self.net is None:
+            return []
+        gone = [f"{host}/{one}" for host in self.net.nodes if host in self.down for one in self.plan.devices]
+        return gone + [switch for switch in self.net.switches if switch in self.down]
+
+    def _levels(self, topology: Topology, fabric: Fabric, names: list[str]) -> Topology:
+        """The same cluster as levels, each with the source of its bandwidth."""
+        levels = []
+        inside = 1
+        for name, level in zip(names, fabric.levels, strict=True):
+            inside *= level.size
+            levels.append(
+                LevelSpec(
+                    name=name,
+                    kind=level.kind,
+                    size=level.size,
+                    bandwidth=rate_text(level.bytes_per_s),
+                    latency=time_text(level.latency_s),
+                    high_bandwidth=level.high_bandwidth,
+                    dims=list(level.dims),
+                    in_network_reduction=level.in_network_reduction,
+                    sources=_level_sources(topology.sources, inside <= len(self.plan.devices)),
+                )
+            )
+        return self._valid(levels=levels)
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:.6g} us"
+def _named(topology: Topology, names: list[str]) -> Topology:
+    """The graph with names for its tiers, where these are as many as the tiers that are found in it."""
+    named = topology.model_copy(update={"level_names": names})
+    try:
+        fabric_of(named)
+    except InputError:
+        return topology
+    return named
+
+
+def _node(name: str, kind: VertexKind, reduces: bool) -> NodeSpec:
+    return NodeSpec.model_construct(id=name, type=kind, in_network_reduction=reduces)
+
+
+def _link(a: str, b: str, bytes_per_s: float, latency_s: float) -> LinkSpec:
+    return LinkSpec.model_construct(a=a, b=b, bandwidth=rounded(bytes_per_s), latency=rounded(latency_s))
 
 
 def _regular(topology: Topology, fabric: Fabric) -> bool:
@@ -214,30 +242,6 @@ def _level_names(fabric: Fabric, per_node: int, network: bool) -> list[str]:
     middle = len(outer) - len(above)
     names += ["leaf", *(f"group{place}" if middle > 2 else "group" for place in range(1, middle))][:middle]
     return [*names, *above]
-
-
-def _as_levels(
-    topology: Topology, fabric: Fabric, names: list[str], sources: dict[str, str], per_node: int
-) -> Topology:
-    """The same cluster as levels, each with the source of its bandwidth."""
-    levels = []
-    inside = 1
-    for name, level in zip(names, fabric.levels, strict=True):
-        inside *= level.size
-        levels.append(
-            LevelSpec(
-                name=name,
-                kind=level.kind,
-                size=level.size,
-                bandwidth=rate_text(level.bytes_per_s),
-                latency=_time(level.latency_s),
-                high_bandwidth=level.high_bandwidth,
-                dims=list(level.dims),
-                in_network_reduction=level.in_network_reduction,
-                sources=_level_sources(sources, inside <= per_node),
-            )
-        )
-    return _valid({"name": topology.name, "device": topology.device, "levels": levels}, topology.name)
 
 
 def _level_sources(sources: dict[str, str], in_node: bool) -> dict[str, str]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import networkx as nx
 
 from mapsearch.errors import InputError, MissingFact
-from mapsearch.topologies.composing.wishes import COMMAND_LINE, Wishes, rate_text
+from mapsearch.topologies.composing.wishes import COMMAND_LINE, Wishes, rate_text, sourced
 from mapsearch.topologies.importers.base import Inside, Link, LinkKind, Repairs, Said, Vertex
 from mapsearch.topologies.importers.parts import PartSpec, load_parts, rate_of
 
@@ -129,7 +129,7 @@ class _Planner:
         for link in links:
             to_switch = not {link.a, link.b} <= devices
             said = self._link_rate(link, to_switch)
-            plan.sources[f"{link.kind} links"] = f"{rate_text(said.value)} each, {said.source}"
+            plan.sources[f"{link.kind} links"] = sourced(said)
             rate = said.value * link.count * (share if link.kind == "nvlink" else 1.0)
             plan.links.append(PlanLink(link.a, link.b, rate, latency_s / 2 if to_switch else latency_s))
             hub = link.b if link.b not in devices else link.a
@@ -167,7 +167,7 @@ class _Planner:
         if link.kind == "smp":
             hints = {vertex.name: vertex.hint for vertex in self.inside.vertices}
             said = link.bytes_per_s or load_parts().smp_rate(hints.get(link.a) or self.wishes.pcie or self.part.pcie)
-            plan.sources["links between sockets"] = f"{rate_text(said.value)}, {said.source}"
+            plan.sources["links between sockets"] = sourced(said)
         else:
             said = link.bytes_per_s or self._slot(plan)
         return said.value * link.count
@@ -234,7 +234,7 @@ class _Planner:
         for nic, said in zip(used, rates, strict=True):
             self._port(plan, nic.name, said)
             if nic.name not in listed:
-                self._at_device(plan, nic.name.removesuffix(OWN_PORT), nic.name, said.value)
+                self._at_device(plan, nic.name.removesuffix(OWN_PORT), nic.name, self._way(plan, said.value, 1))
 
     def _shared(self, plan: Plan, used: Sequence[Vertex], rates: Sequence[Said], tree: Sequence[Link]) -> None:
         """NICs dealt to devices, where fast links join all devices and PCIe only leads to the network.
@@ -248,6 +248,7 @@ class _Planner:
         near = [nic for nic in used if nic.name in listed]
         deal = _dealt(plan.devices, near, tree) if near else {nic.name: [plan.devices[i]] for i, nic in enumerate(used)}
         narrow = self._narrow(plan, used, rates, tree) if near else None
+        held = Counter(device for users in deal.values() for device in users)
         for nic, said in zip(used, rates, strict=True):
             users = deal[nic.name]
             for device in users:
@@ -255,8 +256,9 @@ class _Planner:
                 plan.vertices.append(Vertex(name, "nic", hint=nic.hint))
                 share = Said(said.value / len(users), said.source)
                 self._port(plan, name, share)
-                self._at_device(plan, device, name, share.value if narrow is None else share.value * narrow)
-            plan.sources["network ports"] = f"{rate_text(said.value)} each, {said.source}"
+                way = self._way(plan, share.value, held[device]) if narrow is None else share.value * narrow
+                self._at_device(plan, device, name, way)
+            plan.sources["network ports"] = sourced(said)
 
     def _narrow(self, plan: Plan, used: Sequence[Vertex], rates: Sequence[Said], tree: Sequence[Link]) -> float | None:
         """The share of the NICs' rates that PCIe lets through when all devices send; None when it is all."""
@@ -284,10 +286,15 @@ class _Planner:
     def _port(self, plan: Plan, name: str, said: Said) -> None:
         plan.ports.append(name)
         plan.port_rates.append(said)
-        plan.sources["network ports"] = f"{rate_text(said.value)} each, {said.source}"
+        plan.sources["network ports"] = sourced(said)
+
+    def _way(self, plan: Plan, port: float, ports: int) -> float:
+        """Bytes/s from a device to one of its ports: its slot shared among them, and never less than the port."""
+        known = self.part.pcie or self.wishes.pcie
+        return max(port, self._slot(plan).value / ports) if known else port
 
     def _at_device(self, plan: Plan, device: str, nic: str, rate: float) -> None:
-        """The way from a device to a port of its own: as wide as the port needs, or as PCIe lets through."""
+        """The way from a device to a port of its own."""
         plan.links.append(PlanLink(device, nic, rate, load_parts().latency.pcie / 2))
 
     def _port_rate(self, nic: Vertex, nics: int, devices: int) -> Said:

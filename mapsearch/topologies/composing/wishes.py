@@ -1,6 +1,7 @@
 """What the user says beside the files, and the sources of what is filled in.
 
-Contents: Wishes, Uplink, rate_text, COMMAND_LINE.
+Contents: Wishes, Uplink, uplink_of, rate_of_option, sourced, rate_text,
+time_text, rounded, COMMAND_LINE.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Literal
 
 from mapsearch.errors import UsageError
 from mapsearch.topologies.importers.base import Said
-from mapsearch.units import RATE, parse, render
+from mapsearch.units import RATE, TIME, parse, render
 
 COMMAND_LINE = "command line"
 Form = Literal["auto", "graph", "levels"]
@@ -75,6 +76,21 @@ def rate_of_option(text: str | None, option: str) -> Said | None:
     return Said(value, COMMAND_LINE)
 
 
+def sourced(said: Said) -> str:
+    """The source of a rate, and the rate, for a document."""
+    return f"{said.source}; {rate_text(said.value)} each"
+
+
 def rate_text(bytes_per_s: float) -> str:
     """A bandwidth as sentences and documents write it."""
-    return render(float(f"{bytes_per_s:.6g}"), RATE)
+    return render(rounded(bytes_per_s), RATE)
+
+
+def time_text(seconds: float) -> str:
+    """A latency as documents write it."""
+    return render(rounded(seconds), TIME)
+
+
+def rounded(value: float) -> float:
+    """To six digits: no fact here is known better, and documents stay readable."""
+    return float(f"{value:.6g}")
