@@ -134,7 +134,7 @@ def test_several_parents_and_link_speed() -> None:
 def test_no_common_root_is_noted() -> None:
     fabric = conf("SwitchName=a Nodes=n[1-3]\nSwitchName=b Nodes=n[4-5]\n")
     assert len(fabric.nodes) == 5
-    assert "in 2 pieces that no switch joins (n1 and 2 more; n4 and 1 more)" in fabric.notes[-1]
+    assert "in 2 parts that no switch joins (n1 and 2 more; n4 and 1 more)" in fabric.notes[-1]
 
 
 def test_unbalanced_tree_is_noted() -> None:
@@ -167,8 +167,10 @@ def test_rings() -> None:
     assert pairs(fabric) == {("n1", "n2"), ("n2", "n3"), ("n3", "n4"), ("n4", "n1"), ("n5", "n6")}
 
 
-def test_guids_in_the_place_of_hosts_are_noted() -> None:
-    assert "named by GUIDs of ports" in conf("SwitchName=a Nodes=0x1000000033ff7d,0x1000000033ffbd\n").notes[-1]
+def test_guids_in_the_place_of_hosts() -> None:
+    text = "SwitchName=a Nodes=0x1000000033ff7d,0x1000000033ffbd\n"
+    assert "names 2 nodes by GUIDs of ports, and does not say which ports are of one host" in refusal(text)
+    assert len(conf(text, repair=True).nodes) == 2
 
 
 def test_scontrol_output_repeats_nodes_in_upper_switches() -> None:

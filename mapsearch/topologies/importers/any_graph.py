@@ -21,6 +21,7 @@ from typing import Any, get_args
 from mapsearch import units
 from mapsearch.errors import InputError, listed, near_miss
 from mapsearch.topologies.importers.base import MAX_LINKS, Whole, fault
+from mapsearch.topologies.importers.hostlist import short
 from mapsearch.topologies.spec import NodeType
 
 MAX_GRAPH_NODES = 2**20
@@ -65,7 +66,7 @@ def whole_of(
     known = Counter(node.name for node in nodes)
     for node in nodes:
         if known[node.name] > 1:
-            raise _fault(f"node {node.name!r} stands {known[node.name]} times", node, file)
+            raise _fault(f"node {short(node.name)!r} stands {known[node.name]} times", node, file)
     vertices = [_node(node, file) for node in nodes]
     links = [_link(edge, known, file) for edge in edges]
     if directed:
@@ -86,8 +87,8 @@ def whole_of(
 def _node(node: GraphNode, file: str) -> dict[str, Any]:
     kind = node.facts.get("type")
     if kind not in NODE_TYPES:
-        what = "has no type" if kind is None else f"has the type {str(kind)[:40]!r}"
-        raise _fault(f"node {node.name!r} {what}; {listed(NODE_TYPES)} are known", node, file)
+        what = "has no type" if kind is None else f"has the type {short(kind)!r}"
+        raise _fault(f"node {short(node.name)!r} {what}; {listed(NODE_TYPES)} are known", node, file)
     result: dict[str, Any] = {"id": node.name, "type": kind}
     unit = node.facts.get("unit")
     if unit:
@@ -101,14 +102,14 @@ def _link(edge: GraphEdge, known: Mapping[str, int], file: str) -> dict[str, Any
     for end in (edge.a, edge.b):
         if end not in known:
             hint = near_miss(end, known) if len(known) < 10_000 else ""
-            raise _fault(f"a link leads to {end!r}, and no node is called so{hint}", edge, file)
+            raise _fault(f"a link leads to {short(end)!r}, and no node is called so{hint}", edge, file)
     if edge.a == edge.b:
-        raise _fault(f"a link joins {edge.a!r} to itself", edge, file)
+        raise _fault(f"a link joins {short(edge.a)!r} to itself", edge, file)
     rate = _amount(edge, "bytes_per_s", "bandwidth", units.RATE, file)
     if rate is None:
         near = [key for key in edge.facts if "band" in key.lower() or "weight" in key.lower() or "cap" in key.lower()]
         hint = f" ({near[0][:40]!r} has no unit that is known)" if near else ""
-        what = f"link {edge.a} - {edge.b} has no bandwidth{hint}"
+        what = f"link {short(edge.a)} - {short(edge.b)} has no bandwidth{hint}"
         raise _fault(f"{what}; write bytes_per_s: 5e10, or bandwidth: 400 Gb/s, one way", edge, file)
     latency = _amount(edge, "latency_s", "latency", units.TIME, file) or 0.0
     result: dict[str, Any] = {"a": edge.a, "b": edge.b, "bandwidth": _rate_text(rate)}
@@ -123,7 +124,9 @@ def _amount(edge: GraphEdge, plain: str, with_unit: str, dimension: units.Dimens
     if value is not None:
         number = _number(value)
         if number is None or (dimension is units.RATE and number <= 0.0):
-            raise _fault(f"link {edge.a} - {edge.b}: {plain} {str(value)[:40]!r} is no number above 0", edge, file)
+            raise _fault(
+                f"link {short(edge.a)} - {short(edge.b)}: {plain} {short(value)!r} is no number above 0", edge, file
+            )
         return number
     value = edge.facts.get(with_unit)
     if value is None:
@@ -131,9 +134,9 @@ def _amount(edge: GraphEdge, plain: str, with_unit: str, dimension: units.Dimens
     try:
         result = units.parse(value, dimension)
     except ValueError as problem:
-        raise _fault(f"link {edge.a} - {edge.b}: {with_unit} {problem}", edge, file) from None
+        raise _fault(f"link {short(edge.a)} - {short(edge.b)}: {with_unit} {short(problem, 200)}", edge, file) from None
     if dimension is units.RATE and result <= 0.0:
-        raise _fault(f"link {edge.a} - {edge.b}: {with_unit} is 0", edge, file)
+        raise _fault(f"link {short(edge.a)} - {short(edge.b)}: {with_unit} is 0", edge, file)
     return result
 
 
@@ -169,7 +172,9 @@ def _undirected(links: list[dict[str, Any]], edges: Sequence[GraphEdge], file: s
         a, b = link["a"], link["b"]
         if sorted(ways[a, b]) != sorted(ways.get((b, a), [])):
             has = "differs from the way back" if (b, a) in ways else "has no way back"
-            raise _fault(f"the graph is directed and {a} -> {b} {has}; links here are full-duplex", edge, file)
+            raise _fault(
+                f"the graph is directed and {short(a)} -> {short(b)} {has}; links here are full-duplex", edge, file
+            )
         if a < b:
             kept.append(link)
     return kept

@@ -29,6 +29,7 @@ from typing import Any
 from mapsearch import documents, units
 from mapsearch.errors import InputError, listed, near_miss
 from mapsearch.topologies.importers.base import Whole
+from mapsearch.topologies.importers.hostlist import short
 from mapsearch.topologies.importers.marks import Marks
 from mapsearch.topologies.spec import MAX_DEVICES
 
@@ -85,7 +86,7 @@ def _present_form(data: dict[str, Any], marks: Marks) -> list[_Dimension]:
     for key in data:
         if key not in known:
             raise marks.fault(
-                f"unknown key {str(key)[:40]!r}{near_miss(str(key)[:40], known)}; known: {listed(known)}", 0, key
+                f"unknown key {short(key)!r}{near_miss(str(key)[:40], known)}; known: {listed(known)}", 0, key
             )
     blocks = _blocks(data, "topology", marks)
     sizes = _sizes(data, "npus_count", len(blocks), marks)
@@ -105,7 +106,7 @@ def _links(block: str, size: int) -> int:
 def _older_form(data: dict[str, Any], marks: Marks) -> tuple[list[_Dimension], list[str]]:
     name = data.get("topology-name")
     if "topologies-per-dim" not in data:
-        what = f"topology-name {str(name)[:40]!r} is of a form that says its dimensions by name only"
+        what = f"topology-name {short(name)!r} is of a form that says its dimensions by name only"
         raise marks.fault(f"{what}; Hierarchical with topologies-per-dim, or topology and npus_count, is read", 0)
     blocks = _blocks(data, "topologies-per-dim", marks)
     sizes = _sizes(data, "units-count", len(blocks), marks)
@@ -128,7 +129,7 @@ def _nonzero(value: Any) -> bool:
 def _values(data: dict[str, Any], key: str, count: int, marks: Marks) -> list[Any]:
     value = data.get(key)
     if not isinstance(value, list) or not value:
-        what = "is missing" if value is None else f"holds {str(value)[:40]!r}"
+        what = "is missing" if value is None else f"holds {short(value)!r}"
         raise _fault(marks, key, f"{what}; a list with one value per dimension is needed, such as [ 8, 4 ]")
     if count and len(value) != count:
         raise _fault(marks, key, f"has {len(value)} values, but the topology {count} dimensions")
@@ -140,7 +141,7 @@ def _blocks(data: dict[str, Any], key: str, marks: Marks) -> list[str]:
     for place, block in enumerate(blocks):
         if not isinstance(block, str) or block not in BLOCKS:
             hint = near_miss(str(block), BLOCKS)
-            raise marks.fault(f"{str(block)[:40]!r} is no building block{hint}; {listed(BLOCKS)} are", 0, key, place)
+            raise marks.fault(f"{short(block)!r} is no building block{hint}; {listed(BLOCKS)} are", 0, key, place)
     return blocks
 
 
@@ -149,7 +150,7 @@ def _sizes(data: dict[str, Any], key: str, count: int, marks: Marks) -> list[int
     least = 1 if key == "links-count" else 2
     for place, value in enumerate(values):
         if type(value) is not int or not least <= value <= 2**24:
-            raise marks.fault(f"{key} {str(value)[:40]} is no whole number from {least} to {2**24:,}", 0, key, place)
+            raise marks.fault(f"{key} {short(value)} is no whole number from {least} to {2**24:,}", 0, key, place)
     return values
 
 
@@ -158,9 +159,7 @@ def _numbers(data: dict[str, Any], key: str, count: int, marks: Marks, *, above_
     for place, value in enumerate(values):
         good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
         if not good or (above_zero and value < 1e-6):
-            raise marks.fault(
-                f"{key} {str(value)[:40]} is no number {'above' if above_zero else 'from'} 0", 0, key, place
-            )
+            raise marks.fault(f"{key} {short(value)} is no number {'above' if above_zero else 'from'} 0", 0, key, place)
     return [float(value) for value in values]
 
 

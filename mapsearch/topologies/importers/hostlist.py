@@ -1,6 +1,6 @@
 """Slurm's host lists: `tux[0-3,12]`, `rack[0-1]n[01-18]`, `a,b[1-2]-ib`.
 
-Contents: Listed, HostLists, MAX_NAMES, MAX_NAME_LENGTH.
+Contents: Listed, HostLists, short, MAX_NAMES, MAX_NAME_LENGTH.
 
 A list names what is inside its brackets, several pairs of brackets name all combinations (the last one runs fastest),
 and a number keeps the zeros it is written with: `n[08-10]` is n08, n09, n10. Nothing is written out before it is
@@ -78,14 +78,14 @@ class HostLists:
         while at < len(piece):
             match = _PART.match(piece, at)
             if match is None:
-                raise self._fault(listed, offset + at, f"{_short(piece)} has a bracket without its partner")
+                raise self._fault(listed, offset + at, f"{short(piece)} has a bracket without its partner")
             if match.group(1) is None:
                 word = match.group(2)
                 good = _NAME.match(word)
                 if good is None or good.end() != len(word):
                     bad = offset + at + (good.end() if good else 0)
                     raise self._fault(
-                        listed, bad, f"{_short(piece)} is no name of a {what}: letters, digits and . _ - are"
+                        listed, bad, f"{short(piece)} is no name of a {what}: letters, digits and . _ - are"
                     )
                 choices.append([_Run(0, 0, 0)])
                 length += len(word)
@@ -100,7 +100,7 @@ class HostLists:
         count = prod(sum(len(run) for run in runs) for runs in choices)
         if count > self.left:
             raise self._fault(
-                listed, offset, f"{_short(piece)} names {count:,} {what}s; a file may name {MAX_NAMES:,} at most"
+                listed, offset, f"{short(piece)} names {count:,} {what}s; a file may name {MAX_NAMES:,} at most"
             )
         self.left -= count
         words = [
@@ -114,12 +114,12 @@ class HostLists:
         for word in inside.split(","):
             match = _RANGE.fullmatch(word.strip())
             if match is None or max(map(len, match.group(0).split("-"))) > _MAX_DIGITS:
-                what = f"{_short(word)!r} in {_short(piece)} is neither a number nor a range such as 001-016"
+                what = f"{short(word)!r} in {short(piece)} is neither a number nor a range such as 001-016"
                 raise self._fault(listed, offset, what)
             first = int(match.group(1))
             last = int(match.group(2) or match.group(1))
             if last < first:
-                raise self._fault(listed, offset, f"the range {word.strip()} in {_short(piece)} runs backwards")
+                raise self._fault(listed, offset, f"the range {word.strip()} in {short(piece)} runs backwards")
             runs.append(_Run(first, last, len(match.group(1))))
             offset += len(word) + 1
         return runs
@@ -142,5 +142,7 @@ def _pieces(text: str) -> list[tuple[int, int]]:
     return list(zip([0, *(end + 1 for end in ends)], [*ends, len(text)], strict=True))
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:37]}..."
+def short(text: object, most: int = 40) -> str:
+    """A text of the file as sentences show it: on one line, its end cut off when it is long."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 3]}..."

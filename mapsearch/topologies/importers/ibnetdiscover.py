@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from mapsearch.topologies.importers.base import MAX_LINKS, MAX_NODES, Between, Link, Repairs, Said, fault
-from mapsearch.topologies.importers.pieces import piece_notes
+from mapsearch.topologies.importers.evenness import part_notes
 
 FORMAT = "ibnetdiscover"
 JOINED_WITH = "\n"
@@ -199,14 +199,14 @@ def _fabric(records: dict[str, _Record], cables: list[_Cable], repairs: Repairs)
     if not set(nodes).isdisjoint(switches.values()):
         switches = {guid: guid for guid in switches}
     rails = _rails(cables, hosts, adapters)
-    links = _links(cables, {**switches, **hosts}, rails)
+    links = _links(cables, {**switches, **hosts}, rails, _heights(cables, hosts))
     notes = [*repairs.notes, *_notes(links, hosts, adapters, switches, len(routers))]
     if pseudo:
         notes.append(
             f"{len(pseudo):,} aggregation nodes of switches (SHARP) are left out: all-reduces may be added there"
         )
     names = tuple(switches.values())
-    notes += piece_notes(nodes, names, links)
+    notes += part_notes(nodes, names, links)
     return Between(FORMAT, tuple(nodes), names, tuple(links), notes=tuple(notes))
 
 
@@ -254,15 +254,33 @@ def _natural(name: str) -> str:
     return _NUMBERS.sub(lambda digits: digits.group(0).zfill(20), name[:64])
 
 
-def _links(cables: list[_Cable], names: dict[str, str], rails: dict[tuple[str, int], int]) -> list[Link]:
-    """Cables as links; parallel ones of one rate and rail become one with a count."""
+def _heights(cables: list[_Cable], hosts: dict[str, str]) -> dict[str, int]:
+    """How many cables each switch is away from the nearest host: the lower end of a link between switches is nearer."""
+    near: dict[str, list[str]] = {}
+    for cable in cables:
+        near.setdefault(cable.a, []).append(cable.b)
+        near.setdefault(cable.b, []).append(cable.a)
+    heights = dict.fromkeys(hosts, 0)
+    ready = list(hosts)
+    for guid in ready:
+        for other in near.get(guid, ()):
+            if other not in heights:
+                heights[other] = heights[guid] + 1
+                ready.append(other)
+    return heights
+
+
+def _links(
+    cables: list[_Cable], names: dict[str, str], rails: dict[tuple[str, int], int], heights: dict[str, int]
+) -> list[Link]:
+    """Cables as links, the lower end first; parallel ones of one rate and rail become one with a count."""
     counts: Counter[tuple[str, str, str, int | None]] = Counter()
     for cable in cables:
         if cable.a in names and cable.b in names:
             rail = rails.get((cable.a, cable.a_port), rails.get((cable.b, cable.b_port)))
             a, b = names[cable.a], names[cable.b]
-            host_first = cable.a[0] == "H" or (cable.b[0] == "S" and a <= b)
-            counts[(a, b, cable.rate, rail) if host_first else (b, a, cable.rate, rail)] += 1
+            upwards = (heights.get(cable.a, 0), a) <= (heights.get(cable.b, 0), b)
+            counts[(a, b, cable.rate, rail) if upwards else (b, a, cable.rate, rail)] += 1
     links = []
     for (a, b, rate, rail), count in counts.items():
         value = _bytes_per_s(rate)

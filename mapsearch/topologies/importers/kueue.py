@@ -27,8 +27,9 @@ from typing import Any
 from mapsearch import documents
 from mapsearch.errors import listed
 from mapsearch.topologies.importers.base import MAX_NODES, Between, Block, Repairs, fault
+from mapsearch.topologies.importers.evenness import block_notes
+from mapsearch.topologies.importers.hostlist import short
 from mapsearch.topologies.importers.marks import Marks
-from mapsearch.topologies.importers.pieces import block_notes
 
 FORMAT = "kueue"
 JOINED_WITH = "\n---\n"
@@ -51,6 +52,8 @@ BLOCK_LABELS = (
 """Labels that name the NVLink domain of a node, the first one found counts."""
 _API = re.compile(r"[\"']?apiVersion[\"']?[ \t]*:")
 _KIND = re.compile(r"[\"']?kind[\"']?[ \t]*:[ \t]*[\"']?(?:Topology|ResourceFlavor|Node|NodeList|List|Cluster)\b")
+_LABEL = re.compile(r"[A-Za-z0-9._/-]{1,317}")
+"""A key of a label, a prefix of up to 253 letters and a name of up to 63, or the name of a node."""
 _MAX_DEPTH = 8
 _DOWN_TAINTS = ("node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -126,20 +129,21 @@ class _Objects:
         labels = []
         for place, level in enumerate(levels):
             label = level.get("nodeLabel") if isinstance(level, dict) else None
-            if not isinstance(label, str) or label in labels:
-                what = "stands twice" if isinstance(label, str) else "is missing; write - nodeLabel: name/of-label"
+            named = isinstance(label, str) and _LABEL.fullmatch(label) is not None
+            if not isinstance(label, str) or not named or label in labels:
+                what = "stands twice" if named else "is missing or no label; write - nodeLabel: name/of-label"
                 raise self.marks.fault(f"nodeLabel {what}", *path, "spec", "levels", place)
             labels.append(label)
         if HOSTNAME in labels[:-1]:
             raise self.marks.fault(f"{HOSTNAME} can be the lowest level only", *path, "spec", "levels")
         if name in self.topologies:
-            raise self.marks.fault(f"Topology {name!r} stands twice", *path, "metadata", "name")
+            raise self.marks.fault(f"Topology {short(name)!r} stands twice", *path, "metadata", "name")
         self.topologies[name] = labels
 
     def _take_node(self, item: dict[str, Any], path: tuple[str | int, ...]) -> None:
         metadata = self._part(item, "metadata", path)
         name = metadata.get("name")
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not _LABEL.fullmatch(name):
             raise self.marks.fault("a Node needs metadata.name", *path)
         labels = self._words(metadata.get("labels"), (*path, "metadata", "labels"))
         spec, status = self._part(item, "spec", path), self._part(item, "status", path)
@@ -154,7 +158,7 @@ class _Objects:
 
     def _take_kind_cluster(self, item: dict[str, Any], path: tuple[str | int, ...]) -> None:
         """Workers of a `kind` cluster, by the names that kind gives them: kind-worker, kind-worker2, ..."""
-        cluster = str(item.get("name", "kind"))
+        cluster = short(item.get("name", "kind"))
         number = 0
         for place, each in enumerate(_dicts(item.get("nodes"))):
             if each.get("role") != "worker":
@@ -172,7 +176,7 @@ class _Objects:
     def _part(self, item: dict[str, Any], key: str, path: tuple[str | int, ...]) -> dict[str, Any]:
         value = item.get(key)
         if value is not None and not isinstance(value, dict):
-            raise self.marks.fault(f"{key} holds {str(value)[:40]!r}; keys and values are needed", *path, key)
+            raise self.marks.fault(f"{key} holds {short(value)!r}; keys and values are needed", *path, key)
         return value or {}
 
     def _words(self, value: Any, path: tuple[str | int, ...]) -> dict[str, str]:
@@ -198,7 +202,7 @@ def _levels(found: _Objects, file: str) -> tuple[list[str], list[str]]:
         asked = {name for name, _ in found.flavors if name in found.topologies}
         names = sorted(asked or found.topologies)
         if len(names) > 1:
-            raise fault(f"names {len(names)} topologies ({listed(names)}); keep one of them", file=file)
+            raise fault(f"names {len(names)} topologies ({short(listed(names), 120)}); keep one of them", file=file)
         levels = found.topologies[names[0]]
         return [label for label in levels if label != HOSTNAME], []
     for known in KNOWN_LEVELS:
@@ -217,7 +221,7 @@ def _counted(found: _Objects, notes: list[str]) -> list[_Node]:
         return found.nodes
     inside = [node for node in found.nodes if any(labels.items() <= node.labels.items() for labels in asked)]
     if len(inside) < len(found.nodes):
-        wanted = "; ".join(", ".join(f"{key}={value}" for key, value in labels.items()) for labels in asked)
+        wanted = short("; ".join(", ".join(f"{key}={value}" for key, value in labels.items()) for labels in asked), 200)
         notes.append(f"{len(found.nodes) - len(inside):,} nodes are left out: not of the flavor ({wanted})")
     return inside
 

@@ -20,6 +20,7 @@ from typing import Any
 from mapsearch import documents
 from mapsearch.topologies.importers.any_graph import GraphEdge, GraphNode, whole_of
 from mapsearch.topologies.importers.base import Whole
+from mapsearch.topologies.importers.hostlist import short
 from mapsearch.topologies.importers.marks import Marks
 
 FORMAT = "node-link JSON"
@@ -64,12 +65,12 @@ def _objects(data: dict[str, Any], key: str, marks: Marks) -> list[dict[str, Any
         raise marks.fault(f"{key} is {'missing' if items is None else 'no list'}; a list of objects is needed", 0, key)
     wrong = next((place for place, item in enumerate(items) if not isinstance(item, dict)), None)
     if wrong is not None:
-        raise marks.fault(f"{key} holds {str(items[wrong])[:40]!r}, which is no object", 0, key, wrong)
+        raise marks.fault(f"{key} holds {short(items[wrong])!r}, which is no object", 0, key, wrong)
     return items
 
 
 def _name(value: Any, marks: Marks, path: tuple[str | int, ...]) -> str:
     """Names of nodes as text; numbers are common in graphs of networkx."""
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise marks.fault(f"{str(value)[:40]!r} is no name of a node (text or a whole number)", *path)
+        raise marks.fault(f"{short(value)!r} is no name of a node (text or a whole number)", *path)
     return str(value)

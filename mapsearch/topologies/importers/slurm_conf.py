@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 
 from mapsearch.errors import listed, near_miss
 from mapsearch.topologies.importers.base import Between, Block, Link, Repairs, fault
+from mapsearch.topologies.importers.evenness import block_notes, part_notes
 from mapsearch.topologies.importers.hostlist import HostLists, Listed
-from mapsearch.topologies.importers.pieces import block_notes, piece_notes
 from mapsearch.topologies.importers.slurm_tree import (
     BlockEntry,
     SwitchEntry,
@@ -93,24 +93,29 @@ def between(
     nodes = dict.fromkeys([*placed, *(node for part in [*grids, *blocks] for node in part.nodes)])
     if not nodes:
         raise fault("names no nodes; lines such as SwitchName=s1 Nodes=node[1-8] do", file=repairs.file)
+    ports = sum(_GUID.fullmatch(node) is not None for node in nodes)
+    if ports * 2 > len(nodes):
+        repairs.mend(
+            f"names {ports:,} nodes by GUIDs of ports, and does not say which ports are of one host "
+            "(ibnetdiscover does)",
+            "each taken as a node",
+        )
     links = [*tree.links(), *grid_links]
     connected = {end for link in links for end in (link.a, link.b)}
     loose = sum(node not in connected for node in nodes)
-    notes = [*repairs.notes, *notes, *tree_notes(tree), *piece_notes(list(nodes), list(tree.children), links)]
+    notes = [*repairs.notes, *notes, *tree_notes(tree), *part_notes(list(nodes), list(tree.children), links)]
     notes += block_notes(blocks, sizes[0] if sizes else None)
     if not links:
         notes.append("says which nodes form a block, not what joins the blocks")
     elif loose and blocks:
         notes.append(f"{loose:,} of {len(nodes):,} nodes are in a block but under no switch")
-    if sum(_GUID.fullmatch(node) is not None for node in nodes) * 2 > len(nodes):
-        notes.append("nodes are named by GUIDs of ports, not as hosts: several of them may be one host")
     return Between(
         format=format_,
         nodes=tuple(nodes),
         switches=tuple(tree.children),
         links=tuple(links),
         blocks=tuple(blocks),
-        labels={} if placed or not blocks or not sizes else block_labels(blocks, sizes),
+        labels={} if links or not blocks else block_labels(blocks, sizes),
         notes=tuple(notes),
     )
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from mapsearch.topologies.importers.base import MAX_LINKS, MAX_NODES, Block, Link, Repairs, fault
-from mapsearch.topologies.importers.hostlist import HostLists, Listed
+from mapsearch.topologies.importers.hostlist import MAX_NAME_LENGTH, HostLists, Listed, short
 
 
 @dataclass
@@ -75,6 +75,7 @@ def tree_of(entries: Iterable[SwitchEntry], lists: HostLists) -> Tree:
     written: list[tuple[SwitchEntry, list[str]]] = []
     owners: dict[str, str] = {}
     for entry in entries:
+        _check_name(entry, repairs)
         known = entry.name in tree.children
         if known:
             _mend(repairs, entry, f"switch {entry.name} stands twice", "its lists put together")
@@ -190,6 +191,7 @@ def blocks_of(entries: Iterable[BlockEntry], lists: HostLists) -> list[Block]:
     owners: dict[str, str] = {}
     members: dict[str, list[str]] = {}
     for entry in entries:
+        _check_name(entry, lists.repairs)
         if entry.name in members:
             _mend(lists.repairs, entry, f"block {entry.name} stands twice", "its lists put together")
         nodes = _new_nodes(entry.name, entry.nodes, owners, lists)
@@ -231,7 +233,7 @@ def block_labels(blocks: list[Block], sizes: list[int]) -> dict[str, str]:
     labels = {}
     for index, block in enumerate(blocks):
         larger = [f"blocks{size}-{index // (size // sizes[0])}" for size in reversed(sizes[1:])]
-        place = "/".join([*larger, block.name])
+        place = "/".join([*larger, block.name.replace("/", "_")])
         labels.update(dict.fromkeys(block.nodes, place))
     return labels
 
@@ -295,6 +297,12 @@ def _depths(tree: Tree, above: dict[str, list[str]]) -> set[int]:
             if waits[child] == 0:
                 ready.append(child)
     return {depth[switch] for switch, nodes in tree.nodes.items() if nodes}
+
+
+def _check_name(entry: SwitchEntry | BlockEntry, repairs: Repairs) -> None:
+    if len(entry.name) > MAX_NAME_LENGTH or not entry.name.isprintable() or " " in entry.name:
+        what = f"{short(entry.name)!r} is no name: up to {MAX_NAME_LENGTH} letters without blanks are"
+        raise fault(what, file=repairs.file, line=entry.line, column=entry.column)
 
 
 def _mend(repairs: Repairs, entry: SwitchEntry | BlockEntry, problem: str, done: str) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from mapsearch import documents
 from mapsearch.errors import listed, near_miss
 from mapsearch.topologies.importers.base import Between, Block, Link, Repairs
-from mapsearch.topologies.importers.hostlist import HostLists
+from mapsearch.topologies.importers.hostlist import MAX_NAME_LENGTH, HostLists, short
 from mapsearch.topologies.importers.marks import Marks
 from mapsearch.topologies.importers.slurm_conf import between
 from mapsearch.topologies.importers.slurm_tree import (
@@ -133,7 +133,7 @@ class _Reader:
         path = (0, place)
         self._known(entry, ("topology", "cluster_default", *PLUGINS), path, "a topology")
         name = entry.get("topology")
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
             raise self.marks.fault("a topology needs its name, such as topology: default", *path)
         default = entry.get("cluster_default", False)
         if not isinstance(default, bool):
@@ -225,14 +225,14 @@ class _Reader:
         for key in value:
             if key not in known:
                 hint = near_miss(str(key)[:40], known)
-                raise self.marks.fault(f"unknown key {str(key)[:40]!r}{hint}; known: {listed(known)}", *path, key)
+                raise self.marks.fault(f"unknown key {short(key)!r}{hint}; known: {listed(known)}", *path, key)
 
     def _name(self, item: dict[str, Any], key: str, path: tuple[str | int, ...]) -> str:
         name = item.get(key)
         if not isinstance(name, str | int) or isinstance(name, bool) or not str(name).strip():
             raise self.marks.fault(f"{key} needs a name", *path)
         if set(str(name)) & set("[], \t\n"):
-            raise self.marks.fault(f"{str(name)[:40]!r} is no name of one {key}", *path, key)
+            raise self.marks.fault(f"{short(name)!r} is no name of one {key}", *path, key)
         return str(name)
 
     def _text(self, value: Any, path: tuple[str | int, ...]) -> str:
@@ -246,4 +246,4 @@ class _Reader:
 def _kind(value: Any) -> str:
     """What a value is, in words."""
     words = {dict: "keys and values", list: "a list", type(None): "nothing", bool: "true or false"}
-    return words.get(type(value), f"{str(value)[:40]!r}")
+    return words.get(type(value), f"{short(value)!r}")

@@ -20,7 +20,7 @@ from typing import Any
 from mapsearch import documents
 from mapsearch.errors import listed
 from mapsearch.topologies.importers.base import Between, Repairs
-from mapsearch.topologies.importers.hostlist import HostLists
+from mapsearch.topologies.importers.hostlist import HostLists, short
 from mapsearch.topologies.importers.marks import Marks
 from mapsearch.topologies.importers.slurm_conf import between
 from mapsearch.topologies.importers.slurm_tree import BlockEntry, SwitchEntry, blocks_of, tree_of
@@ -93,7 +93,7 @@ def _keys(value: Any, known: tuple[str, ...], path: _Path, marks: Marks) -> dict
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise marks.fault(f"holds {str(value)[:40]!r}; keys such as {listed(known or ('leaf-1',))} are needed", *path)
+        raise marks.fault(f"holds {short(value)!r}; keys such as {listed(known or ('leaf-1',))} are needed", *path)
     return value
 
 
