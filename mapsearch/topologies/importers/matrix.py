@@ -64,6 +64,8 @@ class _Reader:
             words = words_of(self.lines[at - 1], at)
             if not words and result.tails:
                 break
+            if len(words) > 1 and words[0].text in result.names and self.is_name(words[1].text):
+                break  # the header of a second table
             if words and words[0].text in result.names:
                 at = self._row(result, words, at)
             elif words and (result.tails or at > row + 2):
