@@ -9,9 +9,9 @@ from collections.abc import Sequence
 WORDS = (
     "", "0", "-1", "1", "2", "18", "64", "999999999", "1e309", "-0", "NaN", "X", "NV18", "NV0", "NV99", "SYS", "PIX",
     "GPU0", "GPU1", "GPU999", "NIC0", "XGMI", "PCIE", "HCCS", "NA", "N/A", "null", "~", "[]", "{}", "[1-999999999]",
-    "n[1-3]", "n[3-1]", "Switches=", "Nodes=", "SwitchName=", "BlockName=", "Block", "&a", "*a", "!!python/object:os.system",
+    "n[1-3]", "n[3-1]", "Switches=", "Nodes=", "SwitchName=", "BlockName=", "Block", "&a", "*a", "!!python/x:y",
     "---", "- ", ": ", "#", "=", ",", '"', "'", "<", ">", "</", "/>", "<!DOCTYPE a>", "<!ENTITY a 'b'>", "&a;", "]]>",
-    "busid=\"0000:11:00.0\"", "count=\"0\"", "speed=\"-5\"", "link_speed=\"64 GT/s\"", "\t", "\n", "\n\n", " ", "\x1b[4m",
+    "busid=\"0000:11:00.0\"", "count=\"0\"", "speed=\"-5\"", "link_speed=\"64\"", "\t", "\n", "\n\n", " ", "\x1b[4m",
     "\x1b[", "\x00", "\x85", "\u2028", "é", "\U0001f600", "\ud800", "٣", "²", "0x41", "1_000", "١٢",
     "true", "4xHDR", "lid 5", "(", ")", "[", "]", "{", "}",
 )  # fmt: skip
@@ -19,10 +19,10 @@ _NUMBER = re.compile(r"\d+")
 
 
 def mutated(texts: Sequence[str], seed: int) -> str:
-    """One of the texts with up to eight changes; the same seed gives the same text."""
+    """One of the texts with one to eight changes; the same seed gives the same text."""
     chance = random.Random(seed)
     text = chance.choice(texts)
-    for _ in range(chance.randint(1, 8)):
+    for _ in range(chance.choice((1, 1, 1, 2, 3, 8))):
         text = chance.choice(_CHANGES)(text, texts, chance)[:200_000]
     return text
 
@@ -52,7 +52,7 @@ def _word(text: str, texts: Sequence[str], chance: random.Random) -> str:
 
 
 def _token(text: str, texts: Sequence[str], chance: random.Random) -> str:
-    """A word of the text becomes another one: of the text itself, or a foreign one."""
+    """A word of the text becomes another one, of the text itself or a foreign one."""
     parts = re.split(r"(\s+|[=,\"<>\[\]{}:])", text)
     place = chance.randrange(len(parts))
     parts[place] = chance.choice((chance.choice(parts), chance.choice(WORDS)))

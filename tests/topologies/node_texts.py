@@ -34,7 +34,7 @@ def nvswitch(count: int = 8, links: int = 18) -> str:
 
 
 def with_nics() -> str:
-    """4 GPUs through NVSwitch; NICs 0, 1 share a switch with GPUs 0, 1, NICs 2, 3 with GPUs 2, 3; NIC 4 is for storage."""
+    """4 GPUs through NVSwitch; NICs and GPUs 0 and 1 share a PCIe switch, so do 2 and 3; NIC 4 is for storage."""
 
     def half(name: str) -> int:
         return int(name[3:]) // 2

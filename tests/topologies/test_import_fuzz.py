@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import mutations
@@ -23,6 +24,11 @@ MOST_S = 2.0
 SMALL = 64
 """Nodes up to which a fabric that was read is composed with a node as well."""
 TEXTS = [
+    ibnet.fabric_text(),
+    kueue.TOPOLOGY + "---\n" + kueue.listed(kueue.NODES),
+    json.dumps(graphs.OLDER, indent=1),
+    json.dumps(graphs.SMALL, indent=1),
+    json.dumps({**graphs.SMALL, "device": graphs.DEVICE}),
     *node_texts.TEXTS.values(),
     *(
         value
@@ -55,7 +61,7 @@ def outcome(text: str, *, repair: bool) -> str:
 
 
 def used(found: Imported, *, repair: bool) -> str:
-    wishes = Wishes(device="h100", repair=repair)
+    wishes = Wishes(device=_device(found), repair=repair)
     if isinstance(found, Between):
         if len(found.nodes) > SMALL:
             return "read"
@@ -64,6 +70,12 @@ def used(found: Imported, *, repair: bool) -> str:
     else:
         imported([("file", found)], wishes)
     return "composed"
+
+
+def _device(found: Imported) -> str:
+    """A part that goes with what the text says."""
+    hint = found.vertices[0].hint if isinstance(found, Inside) and found.vertices else ""
+    return {"amd": "mi300x", "gfx942": "mi300x", "ascend": "910c", "sm_80": "a100"}.get(hint.split(" ")[0], "h100")
 
 
 def hold(seed: int) -> set[str]:
@@ -89,10 +101,13 @@ def test_a_hundred_thousand_broken_files(part):
     found: set[str] = set()
     for seed in range(part * 5_000, (part + 1) * 5_000):
         found |= hold(seed)
-    assert found == {"refused", "read", "composed"} or found == {"refused", "composed"}
+    assert {"refused", "composed"} <= found
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n", "<", "{", "[", "-", "GPU0", "\tGPU0", "SwitchName", "\x00", "<system", "=\n" * 1000])
+SCRAPS = ("", " ", "\n", "<", "{", "[", "-", "GPU0", "\tGPU0", "SwitchName", "\x00", "<system", "=\n" * 1000)
+
+
+@pytest.mark.parametrize("text", SCRAPS)
 @pytest.mark.parametrize("repair", [False, True])
 def test_scraps_are_refused(text, repair):
     assert outcome(text, repair=repair) == "refused"

@@ -154,18 +154,18 @@ class _Wirer:
         own = [self.plan.port_rates[place] for place in places]
         total, each = sum(said.value for said in own), own[0].value
         net.sources["network ports"] = f"file; {rate_text(told)} each"
-        if abs(told / total - 1.0) <= SAME or abs(told / each - 1.0) <= SAME:
+        if abs(told / total - 1.0) <= SAME:
             return None
         assumed = all(said.source.startswith(("datasheet", "assumed")) for said in own)
         if not assumed:
             least = min(told, total)
             self.repairs.mend(
                 f"the link of {node} has {rate_text(told)}, but its {len(places)} NIC{'s' * (len(places) > 1)} "
-                f"{rate_text(each)} each ({own[0].source})",
+                f"{rate_text(each)} each, {rate_text(total)} together ({own[0].source})",
                 f"taken as {rate_text(least)}",
             )
             return least / len(places)
-        return told / len(places) if link.rail is None and told > each else told
+        return told / len(places)
 
     def _straight(self, straight: Mapping[str, Sequence[Link]], net: Net) -> None:
         """Links straight from node to node: every NIC has its share of each."""

@@ -6,6 +6,7 @@ Contents: composed, imported.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,7 +124,8 @@ class _Draft:
             return self._single()
         topology = self._graph()
         fabric = fabric_of(topology)
-        names = _level_names(fabric, per_node, bool(self.net))
+        shared = max(Counter(self.blocks.values()).values(), default=0) * per_node
+        names = _level_names(fabric, per_node, shared, bool(self.net))
         if _regular(topology, fabric):
             topology = topology.model_copy(update={"level_names": names})
             if form == "levels" or (form == "auto" and fabric.devices > LEVELS_FROM):
@@ -231,13 +233,14 @@ def _regular(topology: Topology, fabric: Fabric) -> bool:
     return not topology.down and fabric.devices == topology.device_count and all(note in usual for note in fabric.notes)
 
 
-def _level_names(fabric: Fabric, per_node: int, network: bool) -> list[str]:
-    """`node` for the tier that is a node, `island` inside it, `leaf`, `group` and `cluster` above."""
+def _level_names(fabric: Fabric, per_node: int, block: int, network: bool) -> list[str]:
+    """`node` for the tier that is a node, `island` inside it, `block`, `leaf`, `group` and `cluster` above."""
     counts = [math.prod(fabric.fan_outs[: place + 1]) for place in range(len(fabric.levels))]
     inner = [count for count in counts if count < per_node]
-    outer = [count for count in counts if count > per_node]
+    outer = [count for count in counts if count > per_node and count != block]
     names = [f"island{place}" if len(inner) > 1 else "island" for place in range(len(inner))]
     names += ["node"] if per_node in counts else []
+    names += ["block"] if block > per_node and block in counts else []
     above = ["cluster"] if network and outer else []
     middle = len(outer) - len(above)
     names += ["leaf", *(f"group{place}" if middle > 2 else "group" for place in range(1, middle))][:middle]

@@ -181,6 +181,8 @@ class _Reader:
                 return
 
     def _complete(self, result: Matrix) -> None:
+        if not result.tails:
+            raise fault("has a header of a table but no row", file=self.repairs.file, line=result.line)
         missing = [name for name in result.names if name not in result.tails]
         if missing:
             self.repairs.mend(
