@@ -47,6 +47,8 @@ SMALL = {
     "nodes": [{"id": 0, "type": "device"}, {"id": 1, "type": "device"}],
     "links": [{"source": 0, "target": 1, "bytes_per_s": 5e10, "latency_s": 1e-06}],
 }  # fmt: skip
+OLDER_TEXT = json.dumps(OLDER, indent=1)
+SMALL_TEXT = json.dumps(SMALL, indent=1)
 BOMB = """<?xml version="1.0"?><!DOCTYPE graphml [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">
 <!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">]><graphml><graph><node id="&c;"/></graph></graphml>"""
 

@@ -41,6 +41,9 @@ def fabric_text(*, speed: str = "4xNDR", uplink: str = "4xNDR") -> str:
     return "\n".join(lines) + "\n"
 
 
+TEXT = fabric_text()
+
+
 def read(text: str, *, repair: bool = False) -> Between:
     return ibnetdiscover.read(text, file="ib.txt", repair=repair)
 

@@ -42,6 +42,9 @@ def listed(nodes: list[dict[str, object]]) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes})
 
 
+WITH_NODES = TOPOLOGY + kueue.JOINED_WITH + listed(NODES)
+
+
 def read(text: str, *, repair: bool = False) -> Between:
     return kueue.read(text, file="nodes.yaml", repair=repair)
 

@@ -49,6 +49,13 @@ blocks:
 - switch: l2
   nodes: [n3, n4]
 """
+TORUS = """
+- topology: pod
+  torus3d:
+    toruses:
+      - {name: p, dims: {x: 3, y: 2, z: 1}, nodes: "n[0-5]"}
+"""
+RINGS = "RingName=a Nodes=n[1-4]\nRingName=b Nodes=n[5-6]\n"
 
 
 def conf(text: str, *, repair: bool = False) -> Between:
@@ -163,7 +170,7 @@ def test_blocks() -> None:
 
 
 def test_rings() -> None:
-    fabric = conf("RingName=a Nodes=n[1-4]\nRingName=b Nodes=n[5-6]\n")
+    fabric = conf(RINGS)
     assert pairs(fabric) == {("n1", "n2"), ("n2", "n3"), ("n3", "n4"), ("n4", "n1"), ("n5", "n6")}
 
 
@@ -273,14 +280,13 @@ def test_yaml_default_by_blocks_takes_the_tree_that_holds_them() -> None:
 
 
 def test_yaml_torus() -> None:
-    text = "- topology: t\n  torus3d: {toruses: [{name: p, dims: {x: 3, y: 2, z: 1}, nodes: 'n[0-5]'}]}\n"
-    fabric = slurm_yaml.read(text, file="topology.yaml")
+    fabric = slurm_yaml.read(TORUS, file="topology.yaml")
     # x runs fastest: n0 n1 n2 are a ring along x, n0 n3 one along y, whose two links go to the one neighbour.
     assert {(link.a, link.b, link.count) for link in fabric.links} == {
         ("n0", "n1", 1), ("n1", "n2", 1), ("n2", "n0", 1), ("n3", "n4", 1), ("n4", "n5", 1), ("n5", "n3", 1),
         ("n0", "n3", 2), ("n1", "n4", 2), ("n2", "n5", 2),
     }  # fmt: skip
-    assert "has 5 nodes, but dims 3 x 2 x 1 = 6" in refusal(text.replace("0-5", "0-4"))
+    assert "has 5 nodes, but dims 3 x 2 x 1 = 6" in refusal(TORUS.replace("0-5", "0-4"))
 
 
 @pytest.mark.parametrize(
