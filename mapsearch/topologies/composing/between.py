@@ -16,6 +16,7 @@ from mapsearch.errors import InputError, MissingFact
 from mapsearch.topologies.composing.node import SAME, Plan
 from mapsearch.topologies.composing.wishes import Wishes, rate_text
 from mapsearch.topologies.importers.base import Between, Link, Repairs
+from mapsearch.topologies.importers.evenness import parts
 from mapsearch.topologies.importers.parts import load_parts
 
 ROOT = "cluster"
@@ -89,22 +90,22 @@ class _Wirer:
         self, nodes: list[str], switches: list[str], links: list[Link]
     ) -> tuple[list[str], list[str], list[Link]]:
         """All that hangs together; several parts are refused, or the largest is kept when repairs are allowed."""
-        parts = _parts([*nodes, *switches], links)
+        found = parts([*nodes, *switches], links)
         known = set(nodes)
-        sizes = [sum(name in known for name in part) for part in parts]
+        sizes = [sum(name in known for name in part) for part in found]
         if sum(size > 0 for size in sizes) > 1:
-            order = sorted(range(len(parts)), key=lambda place: -sizes[place])
+            order = sorted(range(len(found)), key=lambda place: -sizes[place])
             lower = {link.a for link in links}
             shown = "; ".join(
-                f"{_top(parts[place], lower, known)} with {sizes[place]:,} nodes" for place in order[:4] if sizes[place]
+                f"{_top(found[place], lower, known)} with {sizes[place]:,} nodes" for place in order[:4] if sizes[place]
             )
             self.repairs.mend(
                 f"falls into {sum(size > 0 for size in sizes)} parts that no switch joins: {shown}",
                 f"the largest kept, {sizes[order[0]]:,} of {len(nodes):,} nodes",
             )
-            kept = set(parts[order[0]])
+            kept = set(found[order[0]])
         else:
-            kept = set(parts[sizes.index(max(sizes))]) if parts else set()
+            kept = set(found[sizes.index(max(sizes))]) if found else set()
         return (
             [name for name in nodes if name in kept],
             [name for name in switches if name in kept],
@@ -247,8 +248,8 @@ def _with_units(between: Between) -> tuple[list[str], list[str], list[Link]]:
     taken = {*nodes, *switches}
     for node in loose:
         path = between.labels.get(node, "")
-        parts = path.split("/") if path else []
-        units = [_free("/".join(parts[: depth + 1]), taken) for depth in range(len(parts))]
+        words = path.split("/") if path else []
+        units = [_free("/".join(words[: depth + 1]), taken) for depth in range(len(words))]
         units = units or [_free(ROOT, taken)]
         for inner, outer in zip(reversed(units), reversed(units[:-1]), strict=False):
             if inner not in tops:
@@ -271,25 +272,3 @@ def _free(name: str, taken: set[str]) -> str:
 def _top(part: Sequence[str], lower: set[str], nodes: set[str]) -> str:
     """What a part is called by: its topmost switch, or a node when it has none."""
     return next((name for name in part if name not in lower and name not in nodes), part[0])
-
-
-def _parts(names: Sequence[str], links: Sequence[Link]) -> list[list[str]]:
-    """Connected parts, in the order of their first names."""
-    near: dict[str, list[str]] = {name: [] for name in names}
-    for link in links:
-        near[link.a].append(link.b)
-        near[link.b].append(link.a)
-    seen: set[str] = set()
-    result = []
-    for name in names:
-        if name in seen:
-            continue
-        seen.add(name)
-        part = [name]
-        for here in part:
-            for there in near[here]:
-                if there not in seen:
-                    seen.add(there)
-                    part.append(there)
-        result.append(part)
-    return result
