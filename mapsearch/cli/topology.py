@@ -119,6 +119,8 @@ _JOINING = (
                  help="NICs that reach the network: those that some device has none nearer than, or all."),
     click.option("--uplink", metavar="HOW", help="Links between switches that have no rate: nonblocking (taken "
                  "when you say nothing), an oversubscription such as 4:1, or the rate of one link."),
+    click.option("--only", metavar="NODES", default="", help="Nodes of the fabric to take, such as gpu[001-256,300]; "
+                 "the others, and switches without one of them below, are left out."),
     click.option("--form", type=click.Choice(("auto", "graph", "levels")), default="auto", show_default=True,
                  help="What to write; auto takes levels where they say the same and the graph is large."),
     click.option("--repair", is_flag=True, help="Mend broken or conflicting input and say what was done."),

@@ -16,6 +16,7 @@ from mapsearch.errors import InputError
 from mapsearch.records import validate
 from mapsearch.topologies.composing.between import Net, net_of
 from mapsearch.topologies.composing.node import Plan, plan_of
+from mapsearch.topologies.composing.selection import selected
 from mapsearch.topologies.composing.wishes import Form, Wishes, rate_text, rounded, time_text
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.importers.base import Between, Imported, Inside, VertexKind, Whole
@@ -60,7 +61,7 @@ def composed(
     if fabric is None:
         draft = _Draft(wishes.name or Path(file).stem, plan, file)
         return draft.finished(wishes.form), plan.notes
-    where, between = fabric
+    where, between = fabric[0], selected(fabric[1], wishes.only, file=fabric[0])
     net = net_of(between, plan, wishes, file=where)
     count = len(net.nodes) * len(plan.devices)
     if count > MOST_DEVICES:

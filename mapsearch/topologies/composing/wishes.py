@@ -43,6 +43,8 @@ class Wishes:
     """Generation of the devices' slots: gen3 to gen6."""
     nics: Literal["near", "all"] = "near"
     uplink: Uplink = field(default_factory=Uplink)
+    only: str = ""
+    """Nodes of the fabric to take, as a host list; all when it is empty."""
     form: Form = "auto"
     repair: bool = False
 
