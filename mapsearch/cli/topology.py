@@ -164,23 +164,34 @@ def import_command(files: tuple[str, ...], output: str | None, **options: Any) -
 
 @command.command("compose")
 @click.option("--node", required=True, metavar="FILE", help="What is in a node, as one of its tools printed it.")
-@click.option("--fabric", required=True, metavar="FILE", help="How nodes are joined: Slurm, ibnetdiscover, Kueue, ...")
+@click.option(
+    "--fabric",
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="How nodes are joined: Slurm, ibnetdiscover, Kueue, ...; several files that belong together: again.",
+)
 @_joining
 @_output
-def compose_command(node: str, fabric: str, output: str | None, **options: Any) -> None:
+def compose_command(node: str, fabric: tuple[str, ...], output: str | None, **options: Any) -> None:
     """Join the inside of a node with the fabric between nodes: every node of the fabric gets that inside."""
     from mapsearch.topologies.composing import composed
-    from mapsearch.topologies.importers import read_file
+    from mapsearch.topologies.importers import read_file, read_files
     from mapsearch.topologies.importers.base import Between, Inside
 
     check_output(output)
     wishes = _wishes(options)
-    inside, between = (read_file(file, repair=wishes.repair) for file in (node, fabric))
+    inside = read_file(node, repair=wishes.repair)
+    fabrics = read_files(fabric, repair=wishes.repair)
+    if len(fabrics) > 1:
+        said = ", ".join(f"{file} ({one.format})" for file, one in fabrics)
+        raise InputError(f"--fabric: {said} do not belong together; several files are of one fabric and format")
+    where, between = fabrics[0]
     if not isinstance(inside, Inside):
         raise InputError(f"({inside.format}) does not say what is in a node; --node takes a file that does", file=node)
     if not isinstance(between, Between):
-        raise InputError(f"({between.format}) is no fabric between nodes; --fabric takes one", file=fabric)
-    _write(*composed((node, inside), (fabric, between), wishes), output)
+        raise InputError(f"({between.format}) is no fabric between nodes; --fabric takes one", file=where)
+    _write(*composed((node, inside), (where, between), wishes), output)
 
 
 def _write(topology: Topology, notes: list[str], output: str | None) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from mapsearch.errors import InputError
-from mapsearch.topologies.importers import importer_of, kueue
+from mapsearch.topologies.importers import importer_of, kueue, read_files
 from mapsearch.topologies.importers.base import Between
 
 TOPOLOGY = """
@@ -128,3 +129,21 @@ def test_refused(text: str, words: str) -> None:
 def test_format_is_known() -> None:
     assert importer_of(TOPOLOGY, "t.yaml") is kueue
     assert importer_of(listed(NODES), "n.json") is kueue
+
+
+def test_several_files_are_one_fabric_and_errors_name_the_file(tmp_path: Path) -> None:
+    topology, nodes = tmp_path / "topology.yaml", tmp_path / "nodes.json"
+    topology.write_text(TOPOLOGY)
+    nodes.write_text(listed(NODES))
+    [(file, fabric)] = read_files([str(topology), str(nodes)])
+    assert isinstance(fabric, Between) and fabric.nodes == ("n1", "n2", "n3")
+    assert file == f"{topology}, {nodes}"
+    nodes.write_text("\n\n" + listed([*NODES, {"kind": "Node", "metadata": {}}]))
+    with pytest.raises(InputError) as caught:
+        read_files([str(topology), str(nodes)])
+    assert str(caught.value).startswith(f"{nodes}: line 3, column ")
+    nodes.write_text("\n\n" + listed(NODES))
+    topology.write_text(TOPOLOGY.replace("example.com/rack", "example.com/block"))
+    with pytest.raises(InputError) as caught:
+        read_files([str(nodes), str(topology)])
+    assert str(caught.value).startswith(f"{topology}: line 8, column 5")

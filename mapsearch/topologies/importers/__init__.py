@@ -8,6 +8,7 @@ name it here; the more particular formats stand first. The fuzz test and `topolo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,6 +45,7 @@ IMPORTERS: tuple[Importer, ...] = (
     slurm_conf,
 )
 """First match counts."""
+_LINE = re.compile(r"line (\d+)")
 FORMATS = tuple(one.FORMAT for one in IMPORTERS)
 
 
@@ -79,5 +81,20 @@ def read_files(paths: Sequence[str], *, repair: bool = False) -> list[tuple[str,
     for one, parts in texts.items():
         joint: str = getattr(one, "JOINED_WITH", "")
         file = ", ".join(path for path, _ in parts)
-        result.append((file, one.read(joint.join(text for _, text in parts), file=file, repair=repair)))
+        try:
+            result.append((file, one.read(joint.join(text for _, text in parts), file=file, repair=repair)))
+        except InputError as problem:
+            raise _in_its_file(problem, parts, joint) from None
     return result
+
+
+def _in_its_file(problem: InputError, parts: Sequence[tuple[str, str]], joint: str) -> InputError:
+    """An error in joined texts, with the line of the file that it stands in."""
+    found = _LINE.match(problem.field or "")
+    line = int(found.group(1)) if found else 0
+    for path, text in parts if found else ():
+        lines = f"{text}{joint}".count("\n")
+        if line <= lines or path == parts[-1][0]:
+            return InputError(problem.problem, file=path, field=_LINE.sub(f"line {line}", problem.field or ""))
+        line -= lines
+    return problem
