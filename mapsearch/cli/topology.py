@@ -199,7 +199,7 @@ def _write(topology: Topology, notes: list[str], output: str | None) -> None:
 
     for note in notes:
         print(f"mapsearch: note: {note}", file=sys.stderr)
-    document = topology.model_dump(mode="json", exclude_defaults=True)
+    document = {"name": topology.name, **topology.model_dump(mode="json", exclude_defaults=True)}
     if output is not None and output.lower().endswith(".json"):
         write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", output)
         return

@@ -198,8 +198,8 @@ GRAPHS = """<graphs version="1">
 </graphs>
 """
 SLURM = """SwitchName=spine Switches=leaf[1-2]
-SwitchName=leaf1 Nodes=n[1-3]
-SwitchName=leaf2 Nodes=n[4-6]
+SwitchName=leaf1 Nodes=n[1-4]
+SwitchName=leaf2 Nodes=n[5-8]
 """
 TEXTS = {
     "nvswitch": nvswitch(),

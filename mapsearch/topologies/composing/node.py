@@ -71,12 +71,13 @@ class _Planner:
         plan.notes += self.inside.notes
         links = [*self.inside.links, *self._board(plan)]
         hubs = [Vertex(name, "switch") for name in plan.hubs]
-        fast = [link for link in links if link.kind in FAST]
         used = self._ports(links, plan) if network else []
         kept = self._pruned([*self.inside.vertices, *hubs], links, used)
-        self._fast(fast, plan)
         names = {vertex.name for vertex in kept}
-        tree = [link for link in links if link.kind not in FAST and {link.a, link.b} <= names]
+        links = [link for link in links if {link.a, link.b} <= names]
+        fast = [link for link in links if link.kind in FAST]
+        tree = [link for link in links if link.kind not in FAST]
+        self._fast(fast, plan)
         rates = [self._port_rate(nic, len(used), len(plan.devices)) for nic in used]
         if _joined(plan.devices, fast):
             plan.vertices = [one for one in kept if one.kind == "device" or _touches(one.name, fast)]
