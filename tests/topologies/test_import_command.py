@@ -84,7 +84,7 @@ def test_uplinks_and_forms(run):
         (("import", "node.txt", "--device", "h100", "--link-rate", "25"), "--link-rate: '25' has no unit"),
         (("compose", "--node", "topology.conf", "--fabric", "topology.conf"), "does not say what is in a node"),
         (("compose", "--node", "node.txt", "--fabric", "node.txt", "--device", "h100"), "is no fabric between nodes"),
-        (("compose", "--node", "node.txt", "--fabric", "topology.conf", "--uplink", "wide"), "--uplink: 'wide' is neither"),
+        (("compose", "--node", "node.txt", "--fabric", "topology.conf", "--uplink", "x"), "--uplink: 'x' is neither"),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence_and_exit_2(run, arguments, sentence):
