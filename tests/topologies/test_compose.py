@@ -249,6 +249,16 @@ def test_the_table_of_parts_goes_with_the_datasheets_that_warnings_use():
     assert checked >= 10
 
 
+@pytest.mark.parametrize(
+    ("cpu", "gigabytes"),
+    [("GenuineIntel 6 79", 6), ("GenuineIntel 6 85", 10), ("GenuineIntel 6 106", 10), ("GenuineIntel 6 143", 22),
+     ("GenuineIntel 6 207", 40), ("GenuineIntel 6 173", 40), ("AuthenticAMD 143 49", 16), ("AuthenticAMD 175 1", 24),
+     ("AuthenticAMD 25 17", 24), ("AuthenticAMD 26 2", 32), ("gen5", 22), ("gen3", 10)],
+)  # fmt: skip
+def test_links_between_sockets_are_as_nccl_has_them(cpu, gigabytes):
+    assert load_parts().smp_rate(cpu).value == gigabytes * 1e9
+
+
 def test_every_name_of_a_part_is_its_own_and_finds_it():
     names = [name for part in load_parts().devices for name in part.called()]
     assert len(names) == len(set(names))

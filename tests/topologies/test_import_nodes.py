@@ -213,6 +213,12 @@ def test_rccl_links_and_a_nic_without_a_bus():
     assert ("eth0", "numa0") in links(inside, "pcie") and inside.scale_up_said
 
 
+def test_fused_ports_and_those_without_a_number_are_no_nics():
+    fused = texts.NCCL.replace('name="mlx5_0" dev="0"', 'name="mlx5_0" dev="0" net="0"')
+    assert read(fused).of_kind("nic") == []
+    assert read(texts.NCCL.replace(' dev="0" speed', " speed")).of_kind("nic") == []
+
+
 def test_files_of_clouds_say_no_fast_links():
     inside = read(texts.CLOUD)
     assert not inside.scale_up_said

@@ -112,7 +112,7 @@ class _Reader:
     def _below(self, element: Element, numa: str) -> list[_Up]:
         """What an element under a CPU or a PCI bridge contributes."""
         if element.tag == "nic":
-            return [up for net in element.children if net.tag == "net" for up in self._net(net, None)]
+            return [up for net in _nets(element) for up in self._net(net, None)]
         if element.tag != "pci":
             return []
         return self._pci(element, numa)
@@ -125,10 +125,10 @@ class _Reader:
         if own or (kind in ("0x03", "0x12") and not element.children):
             return [self._gpu(element, own[0] if own else None, busid, numa, rate)]
         nics = [child for child in element.children if child.tag == "nic"]
-        nets = [net for nic in nics for net in nic.children if net.tag == "net"]
+        nets = [net for nic in nics for net in _nets(nic)]
         if nics or (kind == "0x02" and not element.children):
             ups = [up for net in nets for up in self._net(net, rate)]
-            return ups if nets else [self._nic(f"NIC{len(self.nics)}", None, rate)]
+            return ups if nics else [self._nic(f"NIC{len(self.nics)}", None, rate)]
         ups = [up for child in element.children for up in self._below(child, numa)]
         if len(ups) == 1:  # a bridge with one thing below is only a narrower or wider piece of its way
             return [_Up(ups[0].vertex, _least(ups[0].bytes_per_s, rate))]
@@ -294,6 +294,14 @@ class _Reader:
                 both = [number for number in (count, there[0]) if number]
                 result.append(Link(names[a], names[b], kind, count=min(both)))
         return result
+
+
+def _nets(nic: Element) -> list[Element]:
+    """Ports of a NIC: as in NCCL those with a number, without the single ones that one of them puts together."""
+    return [
+        net for net in nic.children
+        if net.tag == "net" and "dev" in net.attributes and net.attributes.get("net", "1") != "0"
+    ]  # fmt: skip
 
 
 def _least(first: float | None, second: float | None) -> float | None:
