@@ -137,8 +137,8 @@ class _Draft:
                 "leave --form out",
                 file=self.file,
             )
-        elif fabric.devices <= LEVELS_FROM:
-            topology = _named(topology, names)
+        elif fabric.levels[-1].name == f"tier{len(names)}":  # no tier that the fabric leaves out for its fan-out of 1
+            topology = topology.model_copy(update={"level_names": names})
         return topology
 
     def _single(self) -> Topology:
@@ -208,16 +208,6 @@ class _Draft:
                 )
             )
         return self._valid(levels=levels)
-
-
-def _named(topology: Topology, names: list[str]) -> Topology:
-    """The graph with names for its tiers, where these are as many as the tiers that are found in it."""
-    named = topology.model_copy(update={"level_names": names})
-    try:
-        fabric_of(named)
-    except InputError:
-        return topology
-    return named
 
 
 def _node(name: str, kind: VertexKind, reduces: bool) -> NodeSpec:
