@@ -98,6 +98,7 @@ def test_astra_sim_older_form_counts_links_itself() -> None:
         ("latency", "latencies", "unknown key 'latencies' (did you mean 'latency'?)"),
         ("[ 4, 8, 2 ]", "[ 100000, 100000, 2 ]", "at most 1,073,741,824"),
         ("200.0", ".inf", "inf is not a finite number"),
+        ("[ 4, 8, 2 ]", f"[ {'9, ' * 5000} 9 ]", "npus_count has 5,001 values; at most 16 dimensions"),
     ],
 )
 def test_astra_sim_refused(old: str, new: str, words: str) -> None:

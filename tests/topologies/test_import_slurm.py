@@ -243,6 +243,11 @@ def test_refused_with_and_without_repair(text: str, words: str) -> None:
     assert words in refusal(text, repair=True)
 
 
+def test_many_repairs_are_not_all_listed() -> None:
+    notes = conf("SwitchName=a Nodes=n1\n" + "SwitchName=a\n" * 100, repair=True).notes
+    assert len(notes) == 41 and notes[-1] == "repaired: more of this kind, not listed"
+
+
 def test_block_sizes_are_powers_of_two_times_the_base() -> None:
     text = "BlockName=a Nodes=n[1-4]\nBlockSizes=4,12,16\n"
     assert "line 2, column 12: block size 12 is not a larger power of two times the base, 4" in refusal(text)

@@ -38,6 +38,7 @@ BLOCKS = {"Ring": "ring", "FullyConnected": "full_mesh", "Switch": "switch"}
 BYTES_PER_GB = 2.0**30
 """Source: ASTRA-sim, input format, "Bandwidth"."""
 S_PER_NS = 1e-9
+MAX_DIMENSIONS = 16
 _YAML_SIGN = re.compile(r"^[\"']?npus_count[\"']?[ \t]*:|[{,]\s*\"npus_count\"\s*:", re.MULTILINE)
 _JSON_SIGN = re.compile(r"\"topologies-per-dim\"\s*:|\"topology-name\"\s*:")
 _IGNORED = ("nic-latency", "router-latency", "hbm-latency", "hbm-bandwidth", "hbm-scale", "dimension-type")
@@ -131,6 +132,8 @@ def _values(data: dict[str, Any], key: str, count: int, marks: Marks) -> list[An
     if not isinstance(value, list) or not value:
         what = "is missing" if value is None else f"holds {short(value)!r}"
         raise _fault(marks, key, f"{what}; a list with one value per dimension is needed, such as [ 8, 4 ]")
+    if len(value) > MAX_DIMENSIONS:
+        raise _fault(marks, key, f"has {len(value):,} values; at most {MAX_DIMENSIONS} dimensions are read")
     if count and len(value) != count:
         raise _fault(marks, key, f"has {len(value)} values, but the topology {count} dimensions")
     return value

@@ -18,6 +18,8 @@ from mapsearch.errors import InputError
 MAX_NODES = 2**17
 """Hosts that one file may name: ranges such as node[1-999999999] are refused before they are written out."""
 MAX_LINKS = 2**21
+MOST_REPAIRS = 40
+"""Notes of repairs; a file that needs more is not listed line by line."""
 IN_FILE = "file"
 """The source of a number that stands in the imported file itself."""
 VertexKind = Literal["device", "nic", "switch", "host"]
@@ -151,7 +153,10 @@ class Repairs:
         if not self.allowed:
             raise fault(f"{problem}; with --repair: {done}", file=self.file, line=line, column=column)
         where = f"line {line}: " if line else ""
-        self.notes.append(f"repaired: {where}{problem}; {done}")
+        if len(self.notes) < MOST_REPAIRS:
+            self.notes.append(f"repaired: {where}{problem}; {done}")
+        elif len(self.notes) == MOST_REPAIRS:
+            self.notes.append("repaired: more of this kind, not listed")
 
 
 def without_ansi(text: str) -> str:

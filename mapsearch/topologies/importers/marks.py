@@ -25,6 +25,8 @@ class Marks:
         self.text = text
         self.file = file
         self._documents: list[yaml.Node] | None = None
+        self._values: dict[int, dict[str, yaml.Node]] = {}
+        """Values of a mapping by key, for each mapping that was asked."""
 
     def node(self, path: Path) -> yaml.Node | None:
         """The node at a path, or the nearest one that holds it; None when the text cannot be taken apart again."""
@@ -42,11 +44,16 @@ class Marks:
             elif isinstance(here, yaml.SequenceNode) and isinstance(part, int) and part < len(here.value):
                 found = here.value[part]
             elif isinstance(here, yaml.MappingNode):
-                found = next((value for key, value in here.value if key.value == str(part)), None)
+                found = self._of(here).get(str(part))
             if found is None:
                 return here
             here = found
         return here
+
+    def _of(self, mapping: yaml.MappingNode) -> dict[str, yaml.Node]:
+        if id(mapping) not in self._values:
+            self._values[id(mapping)] = {str(key.value): value for key, value in mapping.value}
+        return self._values[id(mapping)]
 
     def at(self, *path: str | int) -> tuple[int, int]:
         """Line and column of a value, both from 1; zeros when not known."""
