@@ -106,6 +106,33 @@ GPU1 PCIE 0
 GPU 0          : (Topology) Numa Node: 0
 GPU 1          : (Topology) Numa Node: 1
 """
+AMD = """root@box:~# amd-smi topology
+ACCESS TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 ENABLED      ENABLED      ENABLED
+0000:22:00.0 ENABLED      ENABLED      ENABLED
+0000:38:00.0 ENABLED      ENABLED      ENABLED
+WEIGHT TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 0            15           15
+0000:22:00.0 15           0            15
+0000:38:00.0 15           15           0
+HOPS TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 0            1            1
+0000:22:00.0 1            0            1
+0000:38:00.0 1            1            0
+LINK TYPE TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 SELF         XGMI         XGMI
+0000:22:00.0 XGMI         SELF         XGMI
+0000:38:00.0 XGMI         XGMI         SELF
+NUMA BW TABLE:
+             0000:0c:00.0 0000:22:00.0 0000:38:00.0
+0000:0c:00.0 N/A          50000-50000  50000-50000
+0000:22:00.0 50000-50000  N/A          50000-50000
+0000:38:00.0 50000-50000  50000-50000  N/A
+"""
 NPU = """\t   NPU0       NPU1       NPU2       NPU3       CPU Affinity
 NPU0       X          HCCS       HCCS       HCCS       144-167
 NPU1       HCCS       X          HCCS       HCCS       144-167
@@ -208,6 +235,7 @@ TEXTS = {
     "islands": islands(),
     "rocm": ROCM,
     "rocm pcie": ROCM_PCIE,
+    "amd": AMD,
     "npu": NPU,
     "npu dies": NPU_DIES,
     "nccl": NCCL,

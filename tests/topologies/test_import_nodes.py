@@ -169,6 +169,13 @@ def test_rocm_old_lines_and_pcie_only():
     assert "the table of weight is not there" in inside.notes
 
 
+def test_amd_smi_names_gpus_by_their_bus():
+    buses = ("0000:0c:00.0", "0000:22:00.0", "0000:38:00.0")
+    inside = read(texts.AMD)
+    assert tuple(one.name for one in inside.of_kind("device")) == buses
+    assert links(inside) == {(buses[0], buses[1]): 1, (buses[0], buses[2]): 1, (buses[1], buses[2]): 1}
+
+
 def test_rocm_refusals():
     assert "has no table 'Link Type" in refused(texts.ROCM.split("=== Link Type")[0])
     swapped = texts.ROCM.replace("GPU1   XGMI         0 ", "GPU1   PCIE         0 ")

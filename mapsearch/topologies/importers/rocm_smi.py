@@ -1,9 +1,10 @@
-"""`rocm-smi --showtopo`: tables of weights, hops and link types between the AMD GPUs of one node, and NUMA nodes.
+"""`rocm-smi --showtopo` and `amd-smi topology`: weights, hops and link types between the AMD GPUs of one node.
 
 Contents: FORMAT, detect, read.
 
-Old and new releases differ in how they write a GPU's NUMA node (`GPU 0 :`, `GPU[0] :`) and in which tables they print;
-the table of link types is needed, the others sharpen it. How many xGMI links run side by side is in none of them.
+Releases differ in how they write a GPU's NUMA node (`GPU 0 :`, `GPU[0] :`), in which tables they print, and in names
+(`GPU0`, or the bus); the table of link types is needed, the others sharpen it. How many xGMI links run
+side by side is in none of them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from mapsearch.topologies.importers.matrix import Matrix, Word, read_matrix
 from mapsearch.topologies.importers.relations import NEARNESS, Part, Relation, inside_of, settled
 
 FORMAT = "rocm-smi --showtopo"
-_NAME = re.compile(r"GPU\d{1,4}$")
-_TITLE = re.compile(r"(weight|hops|link type|link accessibility) between two GPUs", re.IGNORECASE)
+_NAME = re.compile(r"(?:GPU\d{1,4}|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])$", re.IGNORECASE)
+_TITLE = re.compile(
+    r"(?:=|^)\s*(?:(weight|hops|link type) between two GPUs\s*=*\s*$|(WEIGHT|HOPS|LINK TYPE) TABLE:\s*$)",
+    re.IGNORECASE | re.MULTILINE,
+)
 _NUMA = re.compile(r"GPU\s?\[?(\d{1,4})\]?\s*:\s*\(Topology\)\s*Numa Node:\s*(-?\d+)", re.IGNORECASE)
 _TYPES = ("XGMI", "PCIE")
 _NUMBER = re.compile(r"\d{1,6}$")
@@ -36,7 +40,9 @@ def read(text: str, *, file: str, repair: bool = False) -> Inside:
     repairs = Repairs(file, repair)
     tables = _tables(lines, repairs)
     if "link type" not in tables:
-        raise fault("has no table 'Link Type between two GPUs'; run rocm-smi --showtopo in full", file=file)
+        raise fault(
+            "has no table 'Link Type between two GPUs'; run rocm-smi --showtopo or amd-smi topology in full", file=file
+        )
     kinds = tables["link type"]
     numa = {f"GPU{match.group(1)}": match.group(2) for match in map(_NUMA.search, lines) if match}
     notes = [f"the table of {what} is not there" for what in ("weight", "hops") if what not in tables]
@@ -54,7 +60,7 @@ def read(text: str, *, file: str, repair: bool = False) -> Inside:
         for pair, word in kinds.cells.items()
         if word.text in _TYPES and pair[0] != pair[1]
     }
-    pairs = settled(kinds.cells, kinds.names, relation, repairs, selves=frozenset({"0", "X"}))
+    pairs = settled(kinds.cells, kinds.names, relation, repairs, selves=frozenset({"0", "X", "SELF"}))
     for a, b in itertools.combinations(kinds.names, 2):
         if (a, b) not in pairs and (a, b) in kinds.cells:
             word = kinds.cells[a, b]
@@ -76,9 +82,9 @@ def _tables(lines: list[str], repairs: Repairs) -> dict[str, Matrix]:
     found: dict[str, Matrix] = {}
     for number, line in enumerate(lines, start=1):
         match = _TITLE.search(line)
-        if match is None or match.group(1).lower() == "link accessibility":
+        if match is None:
             continue
-        what = match.group(1).lower()
+        what = (match.group(1) or match.group(2)).lower()
         if what in found:
             raise fault(
                 f"has two tables of {what} (lines {found[what].line} and {number}); one file is one node",
@@ -100,11 +106,11 @@ def _tables(lines: list[str], repairs: Repairs) -> dict[str, Matrix]:
 
 
 def _is_type(word: str) -> bool:
-    return word in _TYPES or word in ("0", "X", "N/A")
+    return word in _TYPES or word in ("0", "X", "SELF", "N/A")
 
 
 def _is_number(word: str) -> bool:
-    return _NUMBER.match(word) is not None or word in ("X", "N/A")
+    return _NUMBER.match(word) is not None or word in ("X", "SELF", "N/A")
 
 
 def _numbers(table: Matrix | None, repairs: Repairs) -> dict[tuple[str, str], int]:
