@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mapsearch.topologies.importers.base import Inside, Link, LinkKind, Repairs, Vertex
+from mapsearch.topologies.importers.evenness import parts
 from mapsearch.topologies.importers.matrix import Word
 
 NEARNESS = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5}
@@ -92,7 +93,7 @@ def settled(
 
 def inside_of(
     format_: str,
-    parts: Sequence[Part],
+    rows: Sequence[Part],
     pairs: Mapping[tuple[str, str], Relation],
     repairs: Repairs,
     *,
@@ -100,7 +101,7 @@ def inside_of(
     notes: Sequence[str] = (),
 ) -> Inside:
     """The inside of a node from its parts and one relation for each pair. Raises InputError on contradictions."""
-    builder = _Builder(list(parts), pairs, repairs, line)
+    builder = _Builder(list(rows), pairs, repairs, line)
     builder.scale_up()
     builder.tree()
     return Inside(
@@ -113,23 +114,23 @@ def inside_of(
 
 class _Builder:
     def __init__(
-        self, parts: list[Part], pairs: Mapping[tuple[str, str], Relation], repairs: Repairs, line: int
+        self, rows: list[Part], pairs: Mapping[tuple[str, str], Relation], repairs: Repairs, line: int
     ) -> None:
-        self.parts = parts
+        self.rows = rows
         self.pairs = pairs
         self.repairs = repairs
         self.line = line
         self.notes: list[str] = []
         self.vertices = [
             Vertex(part.name, "nic" if part.kind == "nic" else "device", numa=part.numa, hint=part.hint)
-            for part in parts
+            for part in rows
         ]
         self.links: list[Link] = []
 
     def scale_up(self) -> None:
         """Islands of fast links: direct, or through switches when a device would have more links than it can have."""
         fast = {pair: one for pair, one in self.pairs.items() if one.fast}
-        kinds = {part.name: part.kind for part in self.parts}
+        kinds = {part.name: part.kind for part in self.rows}
         for a, b in list(fast):
             if "nic" in (kinds[a], kinds[b]):
                 self.repairs.mend(f"{a} and {b}: a NIC has no {fast[a, b].fast} links", "ignored", line=self.line)
@@ -138,7 +139,7 @@ class _Builder:
             self._islands(kind, {pair: one for pair, one in fast.items() if one.fast == kind})
 
     def _islands(self, kind: LinkKind, fast: Mapping[tuple[str, str], Relation]) -> None:
-        islands = [group for group in _groups([part.name for part in self.parts], fast) if len(group) > 1]
+        islands = [group for group in _groups([part.name for part in self.rows], fast) if len(group) > 1]
         for number, island in enumerate(islands):
             inner = {pair: fast[pair] for pair in itertools.combinations(island, 2) if pair in fast}
             totals: dict[str, int] = defaultdict(int)
@@ -176,7 +177,7 @@ class _Builder:
 
     def tree(self) -> None:
         """The PCIe tree: parts whose paths meet below the same switch, root complex, NUMA node."""
-        names = [part.name for part in self.parts]
+        names = [part.name for part in self.rows]
         known = {pair: one.nearness for pair, one in self.pairs.items() if one.nearness}
         if not known and len(_groups(names, self.pairs)) == 1:
             return  # fast links join everything, and nothing is said of the rest
@@ -230,7 +231,7 @@ class _Builder:
     ) -> list[tuple[str, list[str]]]:
         """Groups joined by their NUMA node, where the table names only fast links and so hides the tree."""
         near = {
-            (a.name, b.name) for a, b in itertools.combinations(self.parts, 2) if a.numa and a.numa == b.numa
+            (a.name, b.name) for a, b in itertools.combinations(self.rows, 2) if a.numa and a.numa == b.numa
         } - set(known)  # fmt: skip
         owner = {name: index for index, (_, members) in enumerate(groups) for name in members}
         trial = _groups([str(index) for index in range(len(groups))],
@@ -265,20 +266,7 @@ def _contradictions(
 
 
 def _groups(names: Sequence[str], pairs: Mapping[tuple[str, str], object]) -> list[list[str]]:
-    """Connected groups of names, in the order of their first members."""
-    parent = {name: name for name in names}
-
-    def top(name: str) -> str:
-        while parent[name] != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
-
-    for a, b in pairs:
-        first, second = top(a), top(b)
-        if first != second:
-            parent[second] = first
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        groups[top(name)].append(name)
-    return list(groups.values())
+    """Connected groups of names, each in the order of the names."""
+    place = {name: index for index, name in enumerate(names)}
+    found = parts(names, [Link(a, b, "pcie") for a, b in pairs])
+    return [sorted(group, key=place.__getitem__) for group in found]
