@@ -2,8 +2,8 @@
 
 Contents: LevelPicture, ClusterPicture, cluster_svg, cluster_html.
 
-Drawn at any size: a level shows up to 64 of its units, and the first one opened below it. Files need no network, and equal
-pictures give equal bytes.
+Drawn at any size: a level shows up to 64 of its units, and the first one opened below it. Files need no network, and
+equal pictures give equal bytes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def cluster_svg(picture: ClusterPicture) -> str:
 
 _SVG_STYLE = """
 svg{--ink:#1a1a1a;--dim:#5c5c5c;--line:#8a8a8a;--tile:#dfe8f2;--fast:#bcd7f0;--page:#ffffff}
-@media (prefers-color-scheme:dark){svg{--ink:#ececec;--dim:#a8a8a8;--line:#7d7d7d;--tile:#2c3a49;--fast:#31567a;--page:#14171a}}
+@media (prefers-color-scheme:dark){
+svg{--ink:#ececec;--dim:#a8a8a8;--line:#7d7d7d;--tile:#2c3a49;--fast:#31567a;--page:#14171a}}
 .page{fill:var(--page)}text{fill:var(--ink);font:14px system-ui,sans-serif}.dim{fill:var(--dim);font-size:12px}
 .tile{fill:var(--tile);stroke:var(--line)}.fast{fill:var(--fast)}.open{stroke:var(--ink);stroke-width:2}
 .wire{fill:none;stroke-width:2}.zoom{stroke:var(--line);stroke-dasharray:3 3;fill:none}
@@ -120,7 +121,8 @@ def _level(level: LevelPicture, top: int) -> tuple[str, int, tuple[int, int]]:
         shape = "tile fast" if level.high_bandwidth else "tile"
         parts.append(f'<path class="wire" stroke="{colour}" d="M{x + TILE // 2} {y}V{y - 10}"/>')
         parts.append(
-            f'<rect class="{shape}{" open" if place == 0 else ""}" x="{x}" y="{y}" width="{TILE}" height="{TILE}" rx="3">'
+            f'<rect class="{shape}{" open" if place == 0 else ""}" x="{x}" y="{y}" width="{TILE}" '
+            f'height="{TILE}" rx="3">'
             f"<title>{escape(title)}</title></rect>"
         )
     rows = (shown + ROW - 1) // ROW
@@ -139,7 +141,7 @@ def _wire(kind: str, left: int, right: int, y: int, colour: str) -> str:
     """What joins the units of a row: a bus, a ring that comes back, or the many links of a mesh."""
     if kind in ("ring", "torus"):
         back = f"M{left} {y}C{left - 12} {y - 14} {right + 12} {y - 14} {right} {y}"
-        return f'<path class="wire" stroke="{colour}" d="M{left} {y}H{right}"/><path class="wire" stroke="{colour}" d="{back}"/>'
+        return f'<path class="wire" stroke="{colour}" d="M{left} {y}H{right}{back}"/>'
     if kind == "full_mesh":
         return (
             f'<path class="wire" stroke="{colour}" d="M{left} {y}H{right}"/>'
@@ -170,7 +172,9 @@ def cluster_html(picture: ClusterPicture) -> str:
     data = json.dumps(
         {
             "devices": list(picture.device_names) if drawn else [],
-            "groups": {axis: [int(one) for one in picture.group_of[axis]] for axis in picture.group_of} if drawn else {},
+            "groups": {axis: [int(one) for one in picture.group_of[axis]] for axis in picture.group_of}
+            if drawn
+            else {},
             "fans": [level.size for level in reversed(picture.levels)],
         },
         separators=(",", ":"),

@@ -1,0 +1,159 @@
+"""`mapsearch report`: an answer as one page to look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mapsearch.cli import options
+from mapsearch.cli.check import differing, names_of, read_mapping, run_of
+from mapsearch.cli.render import write_text
+from mapsearch.errors import ExitCode, InputError, UsageError, listed
+
+if TYPE_CHECKING:
+    from mapsearch.answer import Answer
+    from mapsearch.explanation import Explanation
+    from mapsearch.front import Front
+    from mapsearch.reports.dossier import Known
+
+
+@click.command("report", short_help="An answer as one page to look at.")
+@click.argument("answer", metavar="ANSWER.json[#RANK]")
+@options.input_options
+@click.option("--front", metavar="FRONT.json", help="The front of `pareto --format json`, drawn with the answer.")
+@click.option("--explanation", metavar="EXPLANATION.json", help="Of `explain --format json`, told with the answer.")
+@click.option("--figures", metavar="DIR", help="Also write every figure as a file of its own.")
+@click.option(
+    "--figure-format", type=click.Choice(("svg", "png")), default="svg", show_default=True, help="Of those files."
+)
+@click.option("--output", "-o", metavar="FILE", default="report.html", show_default=True, help="Where to write it.")
+def command(
+    *,
+    answer: str,
+    model: str | None,
+    run: str | None,
+    topology: str | None,
+    profile: str | None,
+    front: str | None,
+    explanation: str | None,
+    figures: str | None,
+    figure_format: str,
+    output: str,
+    **run_options: Any,
+) -> int:
+    """One HTML file without scripts that needs no network: summary, ranking, time and memory, placement, inputs.
+
+    Charts are drawn from the answer's own numbers; nothing is searched. It prints, and follows a light or dark screen.
+    """
+    options.check_output(output)
+    from mapsearch.reports.dossier import dossier
+
+    known = _known(answer, model, run, topology, profile, front, explanation, run_options)
+    write_text(dossier(known), output)
+    if figures is not None:
+        _write_figures(known, figures, figure_format)
+    return ExitCode.FOUND
+
+
+def _known(
+    name: str,
+    model: str | None,
+    run: str | None,
+    topology: str | None,
+    profile: str | None,
+    front: str | None,
+    explanation: str | None,
+    run_options: dict[str, Any],
+) -> Known:
+    """The answer and what belongs to it. Raises InputError."""
+    from mapsearch.api import read_inputs
+    from mapsearch.costs.estimate import point_of
+    from mapsearch.reports.dossier import Known
+    from mapsearch.solver.provenance import provenance_of
+
+    found, rank = _answer(name)
+    mapping, about = read_mapping(name)
+    solved_for = names_of(about)
+    inputs = read_inputs(
+        model or solved_for["model"],
+        run_of(about, run, run_options),
+        topology or solved_for["topology"],
+        profile or (solved_for["profile"] if topology is None else None),
+        about.devices if about and topology is None else None,
+    )
+    other = differing(about, provenance_of(inputs.named, inputs.devices))
+    if other:
+        raise InputError(
+            f"was solved for another {listed(other)} than is read now; give the inputs as they were, or solve again",
+            file=name,
+        )
+    return Known(
+        answer=found,
+        mapping=next(one for one in found.mappings if one.rank == rank),
+        point=point_of(mapping, inputs.facts),
+        front=_front(front) if front else None,
+        explanation=_explanation(explanation) if explanation else None,
+        documents={named.kind: _document(named.record) for named in inputs.named},
+    )
+
+
+def _document(record: Any) -> str:
+    from mapsearch import documents
+
+    if not hasattr(record, "model_dump"):
+        return str(record)
+    return documents.dump(record.model_dump(mode="json", exclude_defaults=True))
+
+
+def _answer(name: str) -> tuple[Answer, int]:
+    """The answer of a file, and the rank asked for. Raises InputError."""
+    from mapsearch.answer import Answer
+    from mapsearch.comparing import read_document
+
+    read = read_document(name)
+    if not isinstance(read.content, Answer):
+        raise InputError("is a front; a report is made of an answer, and --front shows a front with it", file=name)
+    chosen = read.chosen
+    if chosen is None:
+        raise InputError(f"holds no mapping (status {read.content.status}); explain says why", file=name)
+    return read.content, chosen.rank
+
+
+def _front(name: str) -> Front:
+    from mapsearch.comparing import read_document
+    from mapsearch.front import Front
+
+    read = read_document(name).content
+    if not isinstance(read, Front):
+        raise InputError("is an answer and no front", file=name)
+    return read
+
+
+def _explanation(name: str) -> Explanation:
+    from pydantic import ValidationError
+
+    from mapsearch import documents
+    from mapsearch.explanation import Explanation
+    from mapsearch.records import first_problem
+
+    try:
+        return Explanation.model_validate(documents.load(name))
+    except ValidationError as problem:
+        raise first_problem(Explanation, problem, name) from None
+
+
+def _write_figures(known: Known, folder: str, ending: str) -> None:
+    """Every chart as a file. Raises UsageError, BackendMissing."""
+    from mapsearch.reports.dossier import charts_of
+    from mapsearch.reports.exports.charts import chart_png, chart_svg
+
+    home = Path(folder)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for chart in charts_of(known):
+            drawn = chart_png(chart) if ending == "png" else chart_svg(chart, alone=True).encode()
+            (home / f"{chart.name}.{ending}").write_bytes(drawn)
+    except OSError as problem:
+        raise UsageError(f"cannot be written: {problem.strerror}", file=folder, field="--figures") from None
