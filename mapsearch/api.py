@@ -20,6 +20,7 @@ from mapsearch import documents
 from mapsearch.answer import Answer, Binding, CheckReport, ErrorBand, Price, Proof, RankedMapping, Space, Status
 from mapsearch.calibration.shipped import shipped
 from mapsearch.costs.estimate import layout_trouble, point_of
+from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError
 from mapsearch.inputs import Inputs, decided, read_inputs
 from mapsearch.interrupts import Interrupts, interruptible, requested

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mapsearch.api import check, read_inputs, solve
+from mapsearch.api import check, solve
 from mapsearch.costs.placement import core_fan_outs, stepped_counts
 from mapsearch.errors import InputError, UsageError
 from mapsearch.explaining.api import explain
+from mapsearch.inputs import read_inputs
 from mapsearch.inventories.base import load_inventory
 from mapsearch.inventories.run import Run
 from mapsearch.solver.backends.packing import common_places
