@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 
-from mapsearch.api import Watch, band_of, read_inputs
+from mapsearch.api import Watch, band_of
 from mapsearch.guideline import Guideline, Guidelines
 from mapsearch.hypotheses.fp8 import FP8
 from mapsearch.hypotheses.place import PLACE
 from mapsearch.hypotheses.sizes import SIZES
 from mapsearch.hypotheses.trial import Rule, Trial
+from mapsearch.inputs import decided, read_inputs
 from mapsearch.interrupts import Interrupts, interruptible
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -47,8 +48,8 @@ def guidelines(
     started = time.monotonic()
     tell: Watch = progress or (lambda _progress: None)
     with Interrupts():
-        inputs = read_inputs(model, run, topology, profile, devices)
         deadline = None if time_limit is None else started + time_limit
+        inputs = decided(read_inputs(model, run, topology, profile, devices), deadline)
         problem = problem_of(inputs.facts)
         found = search(problem, 1, deadline=deadline, report=tell)
         notes, tried, stopped = list(inputs.notes), [], found.interrupted

@@ -75,7 +75,7 @@ def _views(trial: Trial) -> tuple[Facts, dict[str, Any]]:
     try:
         point = point_of(trial.mapping, facts)
     except MapsearchError:
-        flat = replace(fabric, levels=(replace(fabric.levels[0], size=gpus),))
+        flat = replace(fabric, levels=(replace(fabric.levels[0], size=gpus),), cores=(), site=None)
         facts = replace(facts, fabric=flat)
         point = point_of(trial.mapping, facts)
     return facts, {"cell": point.cell, "attention": point.attention, "expert": point.expert}

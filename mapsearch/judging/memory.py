@@ -102,7 +102,7 @@ def point_for(trial: Trial, profile: Profile, **changes: Any) -> Point | None:
     mapping = trial.mapping.model_copy(update={key: value for key, value in changes.items() if key in fields})
     run = trial.run.model_copy(update={key: value for key, value in changes.items() if key not in fields})
     fabric = trial.hardware.fabric(mapping.devices)
-    flat = replace(fabric, levels=(replace(fabric.levels[0], size=mapping.devices),))
+    flat = replace(fabric, levels=(replace(fabric.levels[0], size=mapping.devices),), cores=(), site=None)
     for place in (fabric, flat):
         try:
             point = point_of(mapping, Facts(trial.shape.model, run, place, profile))

@@ -9,10 +9,11 @@ from collections.abc import Collection
 from typing import Any
 
 from mapsearch.answer import RankedMapping
-from mapsearch.api import Watch, read_inputs, read_mapping
+from mapsearch.api import Watch, read_mapping
 from mapsearch.costs.estimate import Point, layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, UsageError, listed, near_miss
+from mapsearch.inputs import read_inputs
 from mapsearch.interrupts import Interrupts
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model

@@ -75,7 +75,8 @@ def facts_of(full: Point, plan: Plan, layers: int) -> Facts | None:
         return None
     levels = tuple(replace(level, size=size) for level, size in zip(facts.fabric.levels, plan.units, strict=True))
     levels = tuple(replace(one, dims=()) if one.size == 1 else one for one in levels)
-    fabric = replace(facts.fabric, name=f"{facts.fabric.name}, {math.prod(plan.units)} devices", levels=levels)
+    name = f"{facts.fabric.name}, {math.prod(plan.units)} devices"
+    fabric = replace(facts.fabric, name=name, levels=levels, cores=(), site=None)
     mapping, batches = full.mapping, round(number(full.cell.microbatches))
     chosen: dict[str, Any] = {
         axis: [written(axis, int(getattr(mapping, axis)))] for axis in CHOICES if axis != "overlap"

@@ -14,6 +14,7 @@ from mapsearch.costs.views import Facts
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.ranking import KEY, margins, pair_view
+from mapsearch.topologies.fabric import Fabric
 
 Row = tuple[int, ...]
 Found = tuple[float, tuple[int, ...]]
@@ -38,10 +39,23 @@ def used_units(size: int) -> set[int]:
     return {size, power}
 
 
+def used_fan_outs(fabric: Fabric) -> list[Row]:
+    """Units of every level that a mapping may use; of an irregular cluster, any count down to the power of two below.
+
+    There, less than half of the devices of the largest regular part is too little. For levels of fewer than 16 units.
+    """
+    if not fabric.cores:
+        return list(itertools.product(*(sorted(used_units(level.size)) for level in fabric.levels)))
+    found: set[Row] = set()
+    for core in fabric.cores:
+        found |= set(itertools.product(*(range(min(used_units(size)), size + 1) for size in core)))
+    return sorted(used for used in found if 2 * product(used) >= max(map(product, fabric.cores)))
+
+
 def placements(facts: Facts, fan_outs: Iterable[Row] | None = None) -> Iterator[dict[str, Row]]:
     """Rows of all seven axes: on every level both grids cut the same units, and share the pipeline's cut."""
     moe = facts.model.moe is not None
-    for used in fan_outs or itertools.product(*(sorted(used_units(level.size)) for level in facts.fabric.levels)):
+    for used in fan_outs or used_fan_outs(facts.fabric):
         per_level = []
         for units in used:
             attention = list(splits(units, 4))

@@ -1,5 +1,7 @@
 """Random small problems for differential tests: models, fabrics and runs that a pair of cores can enumerate."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from mapsearch.costs.views import Facts
@@ -8,6 +10,7 @@ from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
 from mapsearch.solver.problem import problem_of
+from mapsearch.topologies.core import Tree, regular_cores
 from mapsearch.topologies.fabric import Device, Fabric, Level
 
 CLASSES = ("tp", "cp", "ep", "dp", "pp")
@@ -61,6 +64,15 @@ def fabrics(draw, hbm=(2e8, 4e7, 1e8, 1e10), shapes=SHAPES):
     away = {"host_memory_bytes": 1e9, "host_bytes_per_s": 2e10, "nvme_bytes": 4e7, "nvme_bytes_per_s": 5e9}
     device = Device("d", draw(st.sampled_from(hbm)), 1e12, {"bf16": 1e13, "fp8": 2e13, "fp4": 4e13}, **away)
     return Fabric("tiny fabric", device, levels, variable_all_to_all=draw(st.booleans()))
+
+
+@st.composite
+def with_hole(draw, fabric):
+    """The fabric without one device, as its regular parts."""
+    dead = tuple(draw(st.integers(0, level.size - 1)) for level in reversed(fabric.levels))
+    whole = tuple(level.kind == "ring" for level in fabric.levels)
+    cores = regular_cores(Tree(fabric.fan_outs, broken=frozenset([dead]), whole=whole))
+    return replace(fabric, cores=tuple(core.fan_outs for core in cores)) if cores[0].fan_outs else fabric
 
 
 @st.composite

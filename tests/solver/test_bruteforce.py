@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import bruteforce
 import pytest
 from tiny_cases import tiny_facts
@@ -54,6 +56,17 @@ INSTANCES = {
     "the user forbids everything": lambda: tiny_facts((2, 2), constraints={"fix": {"tp": 3}}, **SMALL),
 }
 K = 12
+
+
+def _with_holes(facts, cores):
+    return replace(facts, fabric=replace(facts.fabric, cores=cores))
+
+
+INSTANCES |= {
+    "holes: two racks of three, or three of two": lambda: _with_holes(tiny_facts((3, 3), **SMALL), ((3, 2), (2, 3))),
+    "holes: six of seven": lambda: _with_holes(tiny_facts((7,), **SMALL), ((6,),)),
+    "holes, and memory binds": lambda: _with_holes(tiny_facts((4, 3), hbm_mb=50, **SMALL), ((3, 3), (4, 2))),
+}
 
 
 @pytest.mark.parametrize("name", INSTANCES)

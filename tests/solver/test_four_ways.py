@@ -5,12 +5,14 @@ Each part has a seed of its own, so that a failure can be repeated and the parts
 """
 
 from collections import Counter
+from dataclasses import replace
 
 import bruteforce
 import numpy as np
 import pytest
 from hypothesis import given, seed, settings
-from instances import TINY_SHAPES, problems
+from hypothesis import strategies as st
+from instances import TINY_SHAPES, problems, with_hole
 from test_backends import SETTINGS
 
 from mapsearch.solver.backends import backend_named
@@ -97,3 +99,18 @@ def test_four_ways_agree_on_a_thousand_problems(part, capsys):
     assert seen["compared"] >= PER_PART // 2
     for kind in KINDS:
         assert seen[kind] >= 1, kind
+
+
+def test_four_ways_agree_in_clusters_with_holes():
+    """One device of each cluster is dead: the search goes over all regular parts and fewer of their units."""
+    seen = Counter()
+
+    @settings(max_examples=15, **SETTINGS)
+    @seed(FIRST_SEED - 1)
+    @given(problems(shapes=((4,), (6,), (3, 2), (2, 3), (3, 3), (4, 2))), st.data())
+    def run(problem, data):
+        fabric = data.draw(with_hole(problem.facts.fabric))
+        compare(problem.with_facts(replace(problem.facts, fabric=fabric)), seen)
+
+    run()
+    assert seen["compared"] >= 5 and seen["feasible"] >= 2
