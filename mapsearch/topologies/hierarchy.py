@@ -1,6 +1,6 @@
 """Levels derived from a graph: fan-out, bandwidth per device by cut, latency, kind.
 
-Contents: derived_levels, fabric_of_graph.
+Contents: derived_levels, fabric_of_graph, regular_members.
 """
 
 from __future__ import annotations
@@ -85,6 +85,45 @@ def derived_levels(
             levels.append(level)
             notes += remarks
     return levels, [*notes, *_left_out(grouping, core, lost, [*down, *cut_off])]
+
+
+def regular_members(topology: Topology) -> list[str]:
+    """Devices of the regular core of a topology's graph, unit by unit, outermost first. Raises InputError."""
+    graph, _ = _largest_part(_without_hosts(graph_of(topology)))
+    grouping = grouped(graph)
+    tiers = _wired(grouping)
+    core, paths = _core(grouping, tiers)
+    lost = {paths[path] for path in core.lost}
+    units = list(grouping.current)
+    for tier in range(len(core.fan_outs), 0, -1):
+        fan_out = core.fan_outs[tier - 1]
+        units = [
+            child
+            for unit in units
+            for child in [one for one in _in_order(grouping, tiers[tier - 1], unit) if one not in lost][:fan_out]
+        ]
+    return [grouping.units[unit].nodes[0] for unit in units]
+
+
+def _in_order(grouping: Grouping, wirings: Mapping[int, Wiring], number: int) -> list[int]:
+    """Children of a unit as numbered; those of a ring along it."""
+    children = grouping.units[number].children
+    wiring = wirings.get(number)
+    if wiring is None or wiring.kind != "ring":
+        return children
+    home = {node: child for child in children for node in grouping.units[child].nodes}
+    linked: dict[int, set[int]] = {child: set() for child in children}
+    for a, b, _ in grouping.links:
+        if a in home and b in home and home[a] != home[b]:
+            linked[home[a]].add(home[b])
+            linked[home[b]].add(home[a])
+    walk = [children[0]]
+    while len(walk) < len(children):
+        onward = sorted(linked[walk[-1]] - set(walk))
+        if not onward:
+            return children
+        walk.append(onward[0])
+    return walk
 
 
 def _without_hosts(graph: nx.Graph[str]) -> nx.Graph[str]:

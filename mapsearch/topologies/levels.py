@@ -1,6 +1,6 @@
 """The levels form as a fabric: straight from the numbers, without building a graph.
 
-Contents: fabric_of_levels, level_of, resized, left_out, unit_name.
+Contents: fabric_of_levels, regular_part, level_of, resized, left_out, unit_name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def fabric_of_levels(topology: Topology) -> Fabric:
     levels = tuple(level_of(spec) for spec in topology.levels)
     notes = topology.warnings()
     if topology.down:
-        core = _core(topology)
+        core = regular_part(topology)
         levels = tuple(resized(level, size) for level, size in zip(levels, core.fan_outs, strict=True))
         words = unit_words([spec.name for spec in topology.levels])
         notes += left_out(core, words, topology.device_count)
@@ -61,7 +61,8 @@ def fabric_of_levels(topology: Topology) -> Fabric:
     )
 
 
-def _core(topology: Topology) -> Core:
+def regular_part(topology: Topology) -> Core:
+    """What is left when units are down. Raises InputError when nothing regular is."""
     tree = Tree(
         sizes=tuple(level.size for level in topology.levels),
         broken=frozenset(unit_index(str(item), topology.levels) for item in topology.down),

@@ -1,0 +1,119 @@
+"""Ranks on the devices of a regular cluster, so that every axis is cut on every level as its mapping says.
+
+Contents: Placed, placed_of, grid_groups, AXES.
+
+Each level gives its units two numbers with several digits: one over TP, CP, DP, PP and one over ETP, EP, EDP, PP, each
+digit as large as the axis is cut there. PP has the slowest digit in both, so that both grids have the same stages.
+A rank's place on an axis is made of the axis' digits of all levels, the innermost fastest: rings run inside units
+before they leave them, and ranks that differ on an outer level only stand at the same place inside their units (rails).
+Source: parallelism matrices, FORMULAS section 6; both grids, FORMULAS 5.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping as Dictionary
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, SIZES
+from mapsearch.costs.placement import Rows, rows_of
+from mapsearch.inventories.mapping import Mapping
+from mapsearch.placing.digits import joint_digits
+from mapsearch.topologies.fabric import Fabric
+from mapsearch.topologies.load import fabric_of
+from mapsearch.topologies.members import members
+from mapsearch.topologies.spec import Topology
+
+Ints = NDArray[np.int64]
+AXES = SIZES
+"""Axes that have groups: TP, CP, DP, PP of the dense grid; ETP, EP, EDP of the expert grid, which shares PP."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Devices by rank, and the groups of every axis.
+
+    Ranks count through TP fastest, then CP, DP, and PP slowest (Megatron-LM's order). Source: FORMULAS 5.1.
+    """
+
+    devices: tuple[str, ...]
+    """Name of the device of each rank, as in `topologies.graph.graph_of`; the index is the global rank."""
+    groups: dict[str, Ints]
+    """Per axis: an array (groups, size) of ranks, members in the order of the axis, groups by their first rank."""
+    units: Ints = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    """(ranks, levels): index of the rank's unit inside the next outer one, innermost level first. No column where the
+    devices are not on levels."""
+    level_names: tuple[str, ...] = ()
+    """Names of those levels, innermost first."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Size of every axis."""
+        return {axis: self.groups[axis].shape[1] for axis in AXES}
+
+    def devices_of(self, axis: str, group: int) -> tuple[str, ...]:
+        """Devices of one group, in the order of the axis."""
+        return tuple(self.devices[rank] for rank in self.groups[axis][group])
+
+
+def placed_of(mapping: Mapping, topology: Topology, fabric: Fabric | None = None) -> Placed:
+    """A mapping's ranks on the regular part of a topology, as its placement says (or in the usual order without one).
+
+    Of a level that is used in part, the first units are used. Raises InputError as `rows_of`.
+    """
+    fabric = fabric or fabric_of(topology)
+    rows = rows_of(mapping, fabric)
+    names = members(topology, fabric)[tuple(slice(0, used) for used in reversed(rows.used))]
+    dense, expert, units = coordinates(rows)
+    sizes = {axis: int(getattr(mapping, axis)) for axis in AXES}
+    by_rank = np.argsort(_joined(dense, ATTENTION_GRID, sizes))
+    return Placed(
+        devices=tuple(names.ravel()[by_rank].tolist()),
+        groups=grid_groups({axis: at[by_rank] for axis, at in {**expert, **dense}.items()}, sizes),
+        units=units[by_rank],
+        level_names=fabric.level_names,
+    )
+
+
+def coordinates(rows: Rows) -> tuple[dict[str, Ints], dict[str, Ints], Ints]:
+    """Place of every device in use on each axis of both grids, and its unit index per level.
+
+    Devices are counted with the innermost level fastest; unit indices have shape (devices, levels), innermost first.
+    """
+    used = rows.used
+    units = np.indices(tuple(reversed(used))).reshape(len(used), -1).T[:, ::-1].astype(np.int64)
+    plan = joint_digits(rows)
+    found: list[dict[str, Ints]] = []
+    for grid, digits in ((ATTENTION_GRID, plan.dense), (EXPERT_GRID, plan.expert)):
+        at = {axis: np.zeros(len(units), dtype=np.int64) for axis in grid}
+        stride = dict.fromkeys(grid, 1)
+        for digit in digits:
+            at[digit.axis] += units[:, digit.level] // digit.stride % digit.ways * stride[digit.axis]
+            stride[digit.axis] *= digit.ways
+        found.append(at)
+    return found[0], found[1], units
+
+
+def grid_groups(at: Dictionary[str, Ints], sizes: Dictionary[str, int]) -> dict[str, Ints]:
+    """Groups of every axis from the places of the ranks on all axes: ranks that differ on that axis only.
+
+    `at`: per axis the place of each rank. Groups stand by their first rank, members by their place on the axis.
+    """
+    groups = {}
+    for axis in AXES:
+        grid = ATTENTION_GRID if axis in ATTENTION_GRID else EXPERT_GRID
+        order = np.argsort(_joined(at, (axis, *(other for other in grid if other != axis)), sizes))
+        table = order.reshape(-1, sizes[axis])
+        groups[axis] = table[np.argsort(table[:, 0])]
+    return groups
+
+
+def _joined(at: Dictionary[str, Ints], grid: Sequence[str], sizes: Dictionary[str, int]) -> Ints:
+    """One number per rank from its places on the axes of a grid, the first axis fastest."""
+    strides = [math.prod(sizes[axis] for axis in grid[:place]) for place in range(len(grid))]
+    total: Ints = sum(at[axis] * stride for axis, stride in zip(grid, strides, strict=True))  # type: ignore[assignment]
+    return total
