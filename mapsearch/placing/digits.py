@@ -1,14 +1,20 @@
 """How the two grids share the units of each level: digits of the unit's index, each for one axis.
 
-Contents: Digit, Plan, joint_digits.
+Contents: Digit, Plan, joint_digits, chained_digits.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID
 from mapsearch.costs.placement import Rows
+
+Table = tuple[tuple[int, ...], ...]
+"""How often a prime stands in both an axis of TP, CP, DP (row) and one of ETP, EP, EDP (column)."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +49,107 @@ def _plain(rows: Rows, grid: tuple[str, ...]) -> tuple[Digit, ...]:
             digits.append(Digit(level, axis, ways, stride))
             stride *= ways
     return tuple(digits)
+
+
+def chained_digits(rows: Rows) -> Plan | None:
+    """Digits such that counting through TP, CP, DP, PP also counts through ETP, EP, EDP, PP (Megatron-LM's ranks).
+
+    Every digit belongs to one axis of each grid. In one order of all digits both grids' axes must come one after the
+    other, so the pairs that occur form a chain, and how many of each pair there are is settled by the sizes; left is
+    how levels share them, prime by prime. None when there is no such way.
+    """
+    levels = len(rows.used)
+    ways = [[[1] * 3 for _ in range(3)] for _ in range(levels)]
+    pairs: set[tuple[int, int]] = set()
+    for prime in _primes(math.prod(rows.used)):
+        dense = [[_power(rows.by_axis[axis][level], prime) for axis in ATTENTION_GRID[:3]] for level in range(levels)]
+        expert = [[_power(rows.by_axis[axis][level], prime) for axis in EXPERT_GRID[:3]] for level in range(levels)]
+        total = _corner([sum(column) for column in zip(*dense, strict=True)], [sum(c) for c in zip(*expert, strict=True)])
+        tables = _shared(dense, expert, total)
+        if tables is None:
+            return None
+        for level, table in enumerate(tables):
+            for i, k in itertools.product(range(3), range(3)):
+                ways[level][i][k] *= prime ** table[i][k]
+                if table[i][k]:
+                    pairs.add((i, k))
+    if any(i < x and k > y for i, k in pairs for x, y in pairs):
+        return None
+    return _chain(rows, ways, sorted(pairs))
+
+
+def _chain(rows: Rows, ways: Sequence[Sequence[Sequence[int]]], pairs: Sequence[tuple[int, int]]) -> Plan:
+    """Digits pair by pair, inside a pair from the innermost level outward; PP last on every level."""
+    stride = [1] * len(rows.used)
+    dense, expert = [], []
+    for i, k in pairs:
+        for level in range(len(rows.used)):
+            count = ways[level][i][k]
+            dense.append(Digit(level, ATTENTION_GRID[i], count, stride[level]))
+            expert.append(Digit(level, EXPERT_GRID[k], count, stride[level]))
+            stride[level] *= count
+    for level, cut in enumerate(rows.by_axis["pp"]):
+        dense.append(Digit(level, "pp", cut, stride[level]))
+        expert.append(Digit(level, "pp", cut, stride[level]))
+    return Plan(tuple(dense), tuple(expert))
+
+
+def _primes(number: int) -> list[int]:
+    found, prime = [], 2
+    while number > 1:
+        if number % prime == 0:
+            found.append(prime)
+            while number % prime == 0:
+                number //= prime
+        prime += 1
+    return found
+
+
+def _power(number: int, prime: int) -> int:
+    count = 0
+    while number % prime == 0:
+        number //= prime
+        count += 1
+    return count
+
+
+def _corner(rows: Sequence[int], columns: Sequence[int]) -> Table:
+    """The table with these sums whose entries run along one chain (north-west corner rule)."""
+    left, below = list(rows), list(columns)
+    table = [[0] * len(columns) for _ in rows]
+    i = k = 0
+    while i < len(left) and k < len(below):
+        taken = min(left[i], below[k])
+        table[i][k] += taken
+        left[i] -= taken
+        below[k] -= taken
+        if left[i] == 0:
+            i += 1
+        else:
+            k += 1
+    return tuple(map(tuple, table))
+
+
+def _shared(rows: list[list[int]], columns: list[list[int]], total: Table) -> list[Table] | None:
+    """A table per level with that level's sums, which add up to the total; None when there is none."""
+    if not rows:
+        return [] if not any(map(any, total)) else None
+    for table in _tables(rows[0], columns[0], total):
+        left = tuple(tuple(a - b for a, b in zip(x, y, strict=True)) for x, y in zip(total, table, strict=True))
+        rest = _shared(rows[1:], columns[1:], left)
+        if rest is not None:
+            return [table, *rest]
+    return None
+
+
+def _tables(rows: Sequence[int], columns: Sequence[int], most: Table) -> Iterator[Table]:
+    """Tables with these sums and no entry above `most`."""
+    if not rows:
+        if not any(columns):
+            yield ()
+        return
+    for row in itertools.product(*(range(min(a, b) + 1) for a, b in zip(columns, most[0], strict=True))):
+        if sum(row) == rows[0]:
+            left = [a - b for a, b in zip(columns, row, strict=True)]
+            for rest in _tables(rows[1:], left, most[1:]):
+                yield (row, *rest)

@@ -1,6 +1,6 @@
 """Ranks on the devices of a regular cluster, so that every axis is cut on every level as its mapping says.
 
-Contents: Placed, placed_of, grid_groups, AXES.
+Contents: Placed, placed_of, rank_groups, grid_groups, AXES.
 
 Each level gives its units two numbers with several digits: one over TP, CP, DP, PP and one over ETP, EP, EDP, PP, each
 digit as large as the axis is cut there. PP has the slowest digit in both, so that both grids have the same stages.
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, SIZES
 from mapsearch.costs.placement import Rows, rows_of
 from mapsearch.inventories.mapping import Mapping
-from mapsearch.placing.digits import joint_digits
+from mapsearch.placing.digits import Plan, chained_digits, joint_digits
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.load import fabric_of
 from mapsearch.topologies.members import members
@@ -86,7 +86,24 @@ def coordinates(rows: Rows) -> tuple[dict[str, Ints], dict[str, Ints], Ints]:
     """
     used = rows.used
     units = np.indices(tuple(reversed(used))).reshape(len(used), -1).T[:, ::-1].astype(np.int64)
-    plan = joint_digits(rows)
+    plain = _places(joint_digits(rows), units)
+    if _in_rank_order(*plain):
+        return *plain, units
+    chained = chained_digits(rows)
+    return *(plain if chained is None else _places(chained, units)), units
+
+
+def _in_rank_order(dense: Dictionary[str, Ints], expert: Dictionary[str, Ints]) -> bool:
+    """True when ranks count through both grids alike, as Megatron-LM's do."""
+    first, second = (
+        _joined(at, grid, {axis: int(at[axis].max(initial=0)) + 1 for axis in grid})
+        for at, grid in ((dense, ATTENTION_GRID), (expert, EXPERT_GRID))
+    )
+    return bool(np.array_equal(first, second))
+
+
+def _places(plan: Plan, units: Ints) -> tuple[dict[str, Ints], dict[str, Ints]]:
+    """Place of every device on each axis of both grids."""
     found: list[dict[str, Ints]] = []
     for grid, digits in ((ATTENTION_GRID, plan.dense), (EXPERT_GRID, plan.expert)):
         at = {axis: np.zeros(len(units), dtype=np.int64) for axis in grid}
@@ -95,7 +112,21 @@ def coordinates(rows: Rows) -> tuple[dict[str, Ints], dict[str, Ints], Ints]:
             at[digit.axis] += units[:, digit.level] // digit.stride % digit.ways * stride[digit.axis]
             stride[digit.axis] *= digit.ways
         found.append(at)
-    return found[0], found[1], units
+    return found[0], found[1]
+
+
+def rank_groups(sizes: Dictionary[str, int]) -> dict[str, Ints]:
+    """Groups of every axis by ranks alone: TP, CP, DP, PP and ETP, EP, EDP, PP, each fastest first.
+
+    Source: Megatron-LM's rank order tp-cp-ep-dp-pp, FORMULAS 5.1.
+    """
+    at: dict[str, Ints] = {}
+    for grid in (EXPERT_GRID, ATTENTION_GRID):
+        rest = np.arange(math.prod(sizes[axis] for axis in grid))
+        for axis in grid:
+            at[axis] = rest % sizes[axis]
+            rest //= sizes[axis]
+    return grid_groups(at, sizes)
 
 
 def grid_groups(at: Dictionary[str, Ints], sizes: Dictionary[str, int]) -> dict[str, Ints]:

@@ -1,0 +1,164 @@
+"""Better seats for ranks on a graph: exchanges, exact assignment of single ranks or of whole units.
+
+Contents: Seated, seated, EXACT_RANKS, EXACT_UNITS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapsearch.placing.loads import Cost, Demand, Routes, cost_of, link_seconds
+
+Ints = NDArray[np.int64]
+
+EXACT_RANKS = 8
+"""Ranks up to which CP-SAT places every rank by itself, with proof."""
+EXACT_UNITS = 8
+"""Units up to which CP-SAT exchanges whole units, with proof for the order inside them."""
+SOLVER_BUDGET = 60.0
+"""Deterministic seconds of CP-SAT for one question; without an end in time the best so far counts, unproven."""
+EXCHANGES = 20_000
+"""Exchanges that are tried in all; a number and not a time, so that equal inputs give equal seats."""
+
+
+@dataclass(frozen=True)
+class Seated:
+    """The device of every rank, by index into the routes' devices, and what is known about it."""
+
+    seats: Ints
+    cost: Cost
+    proven: str
+    """`all`: no bijection is better. `units`: no exchange of whole units is. Empty: found by exchanges."""
+
+
+def seated(routes: Routes, demand: Demand, starts: Sequence[Ints], units: Sequence[Sequence[int]] = ()) -> Seated:
+    """The best seats that are found from the given ones.
+
+    `units`: devices, by index, of each innermost unit; units of equal size may be exchanged as a whole.
+    Few ranks: CP-SAT proves that nothing is better. Else exchanges of two ranks, or of a rank and a free device, as long
+    as one helps, and CP-SAT on whole units where there are few.
+    """
+    ranks = len(starts[0])
+    best = min((Seated(seats, cost_of(routes, demand, seats), "") for seats in starts), key=lambda one: one.cost)
+    if ranks <= EXACT_RANKS and len(routes.devices) <= EXACT_RANKS + 2:
+        best = _exchanged(routes, demand, best, EXCHANGES)
+        return _exactly(routes, demand, best, [[place] for place in range(len(routes.devices))], "all")
+    best = _exchanged(routes, demand, best, EXCHANGES)
+    if 2 <= len(units) <= EXACT_UNITS:
+        moved = _exactly(routes, demand, best, units, "units")
+        again = _exchanged(routes, demand, moved, EXCHANGES)
+        best = again if again.cost.better(moved.cost) else moved
+    return best
+
+
+def _exchanged(routes: Routes, demand: Demand, best: Seated, budget: int) -> Seated:
+    """Exchange two ranks, or move one to a free device, while it helps; ranks that load the busiest link first."""
+    seats, cost = best.seats.copy(), best.cost
+    count = len(seats)
+    improved = True
+    while improved and budget > 0:
+        improved = False
+        for first in _busy(routes, demand, seats):
+            free = [place for place in range(len(routes.devices)) if place not in set(seats.tolist())]
+            for second in [*(r for r in range(count) if r != first), *(count + i for i in range(len(free)))]:
+                budget -= 1
+                trial = seats.copy()
+                if second < count:
+                    trial[first], trial[second] = seats[second], seats[first]
+                else:
+                    trial[first] = free[second - count]
+                found = cost_of(routes, demand, trial)
+                if found.better(cost):
+                    seats, cost, improved = trial, found, True
+                    break
+                if budget <= 0:
+                    return Seated(seats, cost, "")
+            if improved:
+                break
+    return Seated(seats, cost, best.proven if cost == best.cost else "")
+
+
+def _busy(routes: Routes, demand: Demand, seats: Ints) -> list[int]:
+    """Ranks whose messages cross a busiest link, then the others, each by number."""
+    loads = link_seconds(routes, demand, seats)
+    worst = int(np.argmax(loads)) if len(loads) else 0
+    crossing = routes.share[seats[demand.source], seats[demand.target], worst] > 0.0
+    first = sorted({*demand.source[crossing].tolist(), *demand.target[crossing].tolist()})
+    return [*first, *(rank for rank in range(len(seats)) if rank not in set(first))]
+
+
+def _exactly(routes: Routes, demand: Demand, best: Seated, units: Sequence[Sequence[int]], proven: str) -> Seated:
+    """CP-SAT on whole units: which unit's ranks go to which unit, each rank to the same place inside."""
+    from mapsearch.solver.backends.assignment import assign
+
+    blocks = _blocks(best.seats, units)
+    if blocks is None:
+        return best
+    instance = _instance(routes, demand, blocks, units)
+    found = assign(instance, np.array([unit for unit, _ in blocks], dtype=np.int64), SOLVER_BUDGET)
+    seats = best.seats.copy()
+    for (_, ranks), unit in zip(blocks, found.slot_of.tolist(), strict=True):
+        for place, rank in enumerate(ranks):
+            if rank >= 0:
+                seats[rank] = units[unit][place]
+    cost = cost_of(routes, demand, seats)
+    if best.cost.better(cost):
+        return best
+    return Seated(seats, cost, proven if found.proven else "")
+
+
+def _blocks(seats: Ints, units: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]] | None:
+    """Of each unit with ranks: its number, and the rank on each of its devices (-1: none). None: units differ."""
+    if len({len(unit) for unit in units}) != 1:
+        return None
+    rank_on = {int(seat): rank for rank, seat in enumerate(seats)}
+    rows = [(number, [rank_on.get(device, -1) for device in unit]) for number, unit in enumerate(units)]
+    rows = [(number, ranks) for number, ranks in rows if max(ranks) >= 0]
+    there = sum(rank >= 0 for _, ranks in rows for rank in ranks)
+    return rows if there == len(seats) else None
+
+
+def _instance(
+    routes: Routes, demand: Demand, blocks: Sequence[tuple[int, list[int]]], units: Sequence[Sequence[int]]
+) -> object:
+    """What blocks of ranks load by the units that they stand on."""
+    from mapsearch.solver.backends.assignment import Instance
+
+    inside = np.array(units, dtype=np.int64)
+    block_of = np.zeros(demand.ranks, dtype=np.int64)
+    place_of = np.zeros(demand.ranks, dtype=np.int64)
+    for block, (_, ranks) in enumerate(blocks):
+        for place, rank in enumerate(ranks):
+            if 0 <= rank < demand.ranks:
+                block_of[rank], place_of[rank] = block, place
+    a, b = block_of[demand.source], block_of[demand.target]
+    pairs = sorted({(min(x, y), max(x, y)) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x != y})
+    count, resources = len(units), len(routes.links)
+    load = np.zeros((len(pairs), count, count, resources))
+    price = np.zeros((len(pairs), count, count))
+    own = np.zeros((len(blocks), count, resources))
+    own_price = np.zeros((len(blocks), count))
+
+    def at(chosen: NDArray[np.bool_], first: int, second: int) -> tuple[NDArray[np.float64], float]:
+        source = inside[first, place_of[demand.source[chosen]]]
+        target = inside[second, place_of[demand.target[chosen]]]
+        sent = demand.sent_bytes[chosen]
+        return sent @ routes.share[source, target] / routes.bytes_per_s, float(sent @ routes.hops[source, target])
+
+    for block in range(len(blocks)):
+        alone = (a == block) & (b == block)
+        for unit in range(count):
+            own[block, unit], own_price[block, unit] = at(alone, unit, unit)
+    for k, (x, y) in enumerate(pairs):
+        there, back = (a == x) & (b == y), (a == y) & (b == x)
+        for p in range(count):
+            for q in range(count):
+                if p != q:
+                    out, out_price = at(there, p, q)
+                    home, home_price = at(back, q, p)
+                    load[k, p, q], price[k, p, q] = out + home, out_price + home_price
+    return Instance(np.array(pairs, dtype=np.int64).reshape(-1, 2), load, price, own, own_price)

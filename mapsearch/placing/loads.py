@@ -1,0 +1,170 @@
+"""What ranks send each other, and what that loads onto the links when they stand on given devices.
+
+Contents: Demand, demand_of, Routes, routes_of, link_seconds, Cost, cost_of, MAX_ROUTED_DEVICES.
+
+Messages take the shortest paths by links; at each node they split evenly over the next nodes on such paths (ECMP).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapsearch.errors import InputError
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+RINGS = ("tp", "cp", "dp", "etp", "edp")
+"""Axes whose groups gather, scatter and reduce in rings in the order of the axis."""
+MAX_ROUTED_DEVICES = 512
+"""Devices up to which shares of all pairs on all links are kept."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Messages of one step, summed by pair of ranks."""
+
+    source: Ints
+    target: Ints
+    sent_bytes: Floats
+
+    @property
+    def ranks(self) -> int:
+        """One more than the highest rank that sends or receives."""
+        return int(max(self.source.max(initial=-1), self.target.max(initial=-1))) + 1
+
+
+def demand_of(groups: Mapping[str, Ints], sent_bytes: Mapping[str, float]) -> Demand:
+    """Who sends what to whom, all groups of all axes at once.
+
+    `sent_bytes`: bytes that one rank sends per step, by axis. TP, CP, DP, ETP and EDP send to the next member, round
+    the ring; EP sends to all others alike; PP sends half of it to the next stage and half to the one before.
+    """
+    size = 1 + max(int(table.max(initial=0)) for table in groups.values())
+    pairs: dict[int, float] = {}
+    for axis, bytes_ in sent_bytes.items():
+        table = groups[axis]
+        members = table.shape[1]
+        if members == 1 or bytes_ == 0.0:
+            continue
+        if axis in RINGS:
+            steps, shares = [1], [1.0]
+        elif axis == "ep":
+            steps, shares = list(range(1, members)), [1.0 / (members - 1)] * (members - 1)
+        else:
+            steps, shares = [1, -1], [0.5, 0.5]
+        for step, share in zip(steps, shares, strict=True):
+            ends = np.roll(table, -step, axis=1)
+            a, b = (table[:, :-1], ends[:, :-1]) if axis == "pp" and step == 1 else (table, ends)
+            a, b = (table[:, 1:], ends[:, 1:]) if axis == "pp" and step == -1 else (a, b)
+            for key in (a * size + b).ravel().tolist():
+                pairs[key] = pairs.get(key, 0.0) + bytes_ * share
+    keys = np.array(sorted(pairs), dtype=np.int64)
+    return Demand(keys // size, keys % size, np.array([pairs[key] for key in keys.tolist()], dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class Routes:
+    """How messages between devices spread over links; links are directed, each cable counts twice."""
+
+    devices: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+    bytes_per_s: Floats
+    share: Floats
+    """(devices, devices, links): share of a message from the first to the second on each link."""
+    hops: Ints
+    """(devices, devices): links on a shortest path."""
+
+
+def routes_of(graph: nx.Graph[str], devices: Sequence[str]) -> Routes:
+    """Routes between the given devices. Raises InputError: more than can be kept, or two without a path."""
+    if len(devices) > MAX_ROUTED_DEVICES:
+        raise InputError(f"{len(devices):,} devices are too many to route pair by pair (limit {MAX_ROUTED_DEVICES})")
+    links = [(a, b) for a in graph for b in graph.adj[a]]
+    number = {link: place for place, link in enumerate(links)}
+    count = len(devices)
+    share = np.zeros((count, count, len(links)))
+    hops = np.zeros((count, count), dtype=np.int64)
+    for end, target in enumerate(devices):
+        distance = _distances(graph, target)
+        for start, source in enumerate(devices):
+            if source not in distance:
+                raise InputError(f"no path joins {source!r} and {target!r}")
+            hops[start, end] = distance[source]
+        _split(graph, distance, devices, number, share[:, end])
+    rates = np.array([graph.adj[a][b]["bytes_per_s"] for a, b in links], dtype=np.float64)
+    return Routes(tuple(devices), tuple(links), rates, share, hops)
+
+
+def _distances(graph: nx.Graph[str], start: str) -> dict[str, int]:
+    distance = {start: 0}
+    queue = deque([start])
+    while queue:
+        node = queue.popleft()
+        for other in graph.adj[node]:
+            if other not in distance:
+                distance[other] = distance[node] + 1
+                queue.append(other)
+    return distance
+
+
+def _split(
+    graph: nx.Graph[str],
+    distance: Mapping[str, int],
+    devices: Sequence[str],
+    number: Mapping[tuple[str, str], int],
+    share: Floats,
+) -> None:
+    """Fill in the shares of messages from all devices to the one that distances are counted from."""
+    passing: dict[str, Floats] = {}
+    place = {device: index for index, device in enumerate(devices)}
+    for node in sorted(distance, key=lambda name: -distance[name]):
+        flow = passing.pop(node, None)
+        if node in place and distance[node]:
+            flow = np.zeros(len(devices)) if flow is None else flow
+            flow[place[node]] += 1.0
+        if flow is None or not distance[node]:
+            continue
+        onward = [other for other in graph.adj[node] if distance.get(other) == distance[node] - 1]
+        for other in onward:
+            part = flow / len(onward)
+            share[:, number[node, other]] += part
+            passing[other] = passing[other] + part if other in passing else part.copy()
+
+
+def link_seconds(routes: Routes, demand: Demand, seats: Ints) -> Floats:
+    """Seconds that each link is busy per step. `seats`: the index of each rank's device."""
+    shares = routes.share[seats[demand.source], seats[demand.target]]
+    loads: Floats = demand.sent_bytes @ shares / routes.bytes_per_s
+    return loads
+
+
+@dataclass(frozen=True, order=True)
+class Cost:
+    """What is minimised: first the seconds of the busiest link, then bytes times links on the way."""
+
+    worst_s: float
+    byte_hops: float
+
+    def better(self, other: Cost) -> bool:
+        """True when it is less, rounding aside."""
+        if not np.isclose(self.worst_s, other.worst_s, rtol=1e-9, atol=0.0):
+            return self.worst_s < other.worst_s
+        return self.byte_hops < other.byte_hops * (1.0 - 1e-9)
+
+
+def cost_of(routes: Routes, demand: Demand, seats: Ints) -> Cost:
+    """The cost of ranks on seats."""
+    hops = routes.hops[seats[demand.source], seats[demand.target]]
+    return Cost(
+        float(link_seconds(routes, demand, seats).max(initial=0.0)), float(demand.sent_bytes @ hops.astype(float))
+    )
