@@ -64,7 +64,9 @@ def chained_digits(rows: Rows) -> Plan | None:
     for prime in _primes(math.prod(rows.used)):
         dense = [[_power(rows.by_axis[axis][level], prime) for axis in ATTENTION_GRID[:3]] for level in range(levels)]
         expert = [[_power(rows.by_axis[axis][level], prime) for axis in EXPERT_GRID[:3]] for level in range(levels)]
-        total = _corner([sum(column) for column in zip(*dense, strict=True)], [sum(c) for c in zip(*expert, strict=True)])
+        total = _corner(
+            [sum(column) for column in zip(*dense, strict=True)], [sum(c) for c in zip(*expert, strict=True)]
+        )
         tables = _shared(dense, expert, total)
         if tables is None:
             return None

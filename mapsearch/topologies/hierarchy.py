@@ -1,6 +1,6 @@
 """Levels derived from a graph: fan-out, bandwidth per device by cut, latency, kind.
 
-Contents: derived_levels, fabric_of_graph, regular_members.
+Contents: derived_levels, fabric_of_graph, regular_members, innermost_units.
 """
 
 from __future__ import annotations
@@ -103,6 +103,14 @@ def regular_members(topology: Topology) -> list[str]:
             for child in [one for one in _in_order(grouping, tiers[tier - 1], unit) if one not in lost][:fan_out]
         ]
     return [grouping.units[unit].nodes[0] for unit in units]
+
+
+def innermost_units(topology: Topology) -> list[list[str]]:
+    """All devices that work and are joined, those of each innermost unit together. Raises InputError."""
+    graph, _ = _largest_part(_without_hosts(graph_of(topology)))
+    grouping = grouped(graph)
+    units = [grouping.units[number] for number in (grouping.tiers[1] if len(grouping.tiers) > 1 else [])]
+    return [[grouping.units[child].nodes[0] for child in unit.children] for unit in units]
 
 
 def _in_order(grouping: Grouping, wirings: Mapping[int, Wiring], number: int) -> list[int]:

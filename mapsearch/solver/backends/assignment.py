@@ -151,9 +151,10 @@ class _Model:
 
     def total(self) -> Any:
         """The total cost as a whole number, scaled like the loads."""
-        most = self.instance.price.max(axis=(1, 2), initial=0.0).sum() + self.instance.own_price.max(
-            axis=1, initial=0.0
-        ).sum()
+        most = (
+            self.instance.price.max(axis=(1, 2), initial=0.0).sum()
+            + self.instance.own_price.max(axis=1, initial=0.0).sum()
+        )
         scale = WHOLE / most if most > 0.0 else 0.0
         literals, weights = [], []
         for k, both in enumerate(self.both):
