@@ -132,7 +132,8 @@ def _placements(mapping: Mapping, topology: Topology) -> Iterator[Placed]:
     sizes = tuple(int(getattr(mapping, axis)) for axis in SIZES)
     for rows in itertools.islice(_rows(sizes, fabric), MOST_PLACEMENTS):
         placement = {
-            axis: dict(zip(fabric.level_names, cuts, strict=True)) for axis, cuts in zip(SIZES, zip(*rows), strict=True)
+            axis: {level: cuts[place] for level, cuts in zip(fabric.level_names, rows, strict=True)}
+            for place, axis in enumerate(SIZES)
         }
         yield placed_of(mapping.model_copy(update={"placement": placement}), topology, fabric)
 

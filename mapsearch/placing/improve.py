@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapsearch.placing.loads import Cost, Demand, Routes, cost_of, link_seconds
+from mapsearch.solver.backends.assignment import Instance, assign
 
 Ints = NDArray[np.int64]
 
@@ -39,8 +40,8 @@ def seated(routes: Routes, demand: Demand, starts: Sequence[Ints], units: Sequen
     """The best seats that are found from the given ones.
 
     `units`: devices, by index, of each innermost unit; units of equal size may be exchanged as a whole.
-    Few ranks: CP-SAT proves that nothing is better. Else exchanges of two ranks, or of a rank and a free device, as long
-    as one helps, and CP-SAT on whole units where there are few.
+    Few ranks: CP-SAT proves that nothing is better. Else exchanges of two ranks, or of a rank and a free device, while
+    one helps, and CP-SAT on whole units where there are few.
     """
     ranks = len(starts[0])
     best = min((Seated(seats, cost_of(routes, demand, seats), "") for seats in starts), key=lambda one: one.cost)
@@ -93,8 +94,6 @@ def _busy(routes: Routes, demand: Demand, seats: Ints) -> list[int]:
 
 def _exactly(routes: Routes, demand: Demand, best: Seated, units: Sequence[Sequence[int]], proven: str) -> Seated:
     """CP-SAT on whole units: which unit's ranks go to which unit, each rank to the same place inside."""
-    from mapsearch.solver.backends.assignment import assign
-
     blocks = _blocks(best.seats, units)
     if blocks is None:
         return best
@@ -124,10 +123,8 @@ def _blocks(seats: Ints, units: Sequence[Sequence[int]]) -> list[tuple[int, list
 
 def _instance(
     routes: Routes, demand: Demand, blocks: Sequence[tuple[int, list[int]]], units: Sequence[Sequence[int]]
-) -> object:
+) -> Instance:
     """What blocks of ranks load by the units that they stand on."""
-    from mapsearch.solver.backends.assignment import Instance
-
     inside = np.array(units, dtype=np.int64)
     block_of = np.zeros(demand.ranks, dtype=np.int64)
     place_of = np.zeros(demand.ranks, dtype=np.int64)

@@ -8,13 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.placing.choose import choose, fixed_order
-from mapsearch.placing.loads import Cost, cost_of, demand_of, link_seconds, routes_of
+from mapsearch.placing.loads import Cost, cost_of, demand_of, routes_of
 from mapsearch.topologies import Topology
 from mapsearch.topologies.graph import graph_of, nodes_of_type
-from tests.placing.test_placed import DEVICE, cluster, parts
+from tests.placing.test_placed import DEVICE, parts
 
 
 def graph(links, down=()):

@@ -1,6 +1,6 @@
 """CP-SAT on a bottleneck assignment: items to slots, the busiest resource first, then a total cost.
 
-Contents: Instance, Assigned, assign, refute.
+Contents: Instance, Assigned, assign.
 
 Pairs of items load resources by where both stand (a quadratic assignment). Each product of two choices is a literal of
 its own, tied to both choices by sums over rows and columns, which is the tightest linear form of first order.
@@ -42,12 +42,12 @@ class Instance:
     @property
     def items(self) -> int:
         """Number of items."""
-        return self.own.shape[0]
+        return len(self.own)
 
     @property
     def slots(self) -> int:
         """Number of slots."""
-        return self.own.shape[1]
+        return len(self.own_price[0])
 
     def value(self, slot_of: Ints) -> tuple[float, float]:
         """Busiest resource and total cost of an assignment."""
