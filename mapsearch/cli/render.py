@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.parametric import Sensitivity
+    from mapsearch.placement import Placement
     from mapsearch.verdict import Verdict
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Verdict
+    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Verdict | Placement
 
 _PIPE_WIDTH = 120
 

@@ -26,6 +26,7 @@ DOCUMENTS = {
     "comparison": "mapsearch.comparison:Comparison",
     "explanation": "mapsearch.explanation:Explanation",
     "check": "mapsearch.answer:CheckReport",
+    "placement": "mapsearch.placement:Placement",
     "verdict": "mapsearch.verdict:Verdict",
 }
 """Document: where its record lives."""

@@ -207,12 +207,12 @@ def _moved(placed: Placed, devices: Sequence[str], topology: Topology) -> Placed
         fabric = fabric_of(topology)
         names = members(topology, fabric)
     except InputError:
-        return Placed(tuple(devices), placed.groups)
+        return replace(placed, devices=tuple(devices), units=np.empty((0, 0), dtype=np.int64), level_names=())
     at = {str(name): index[::-1] for index, name in np.ndenumerate(names)}
     if any(device not in at for device in devices):
-        return Placed(tuple(devices), placed.groups)
+        return replace(placed, devices=tuple(devices), units=np.empty((0, 0), dtype=np.int64), level_names=())
     units = np.array([at[device] for device in devices], dtype=np.int64).reshape(len(devices), -1)
-    return Placed(tuple(devices), placed.groups, units, fabric.level_names)
+    return replace(placed, devices=tuple(devices), units=units, level_names=fabric.level_names)
 
 
 def _busiest(routes: Routes, demand: Demand, seats: Ints) -> tuple[str, str]:

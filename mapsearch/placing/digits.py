@@ -1,6 +1,6 @@
 """How the two grids share the units of each level: digits of the unit's index, each for one axis.
 
-Contents: Digit, Plan, joint_digits, chained_digits.
+Contents: USUAL_ORDER, ORDERS, grids_of, Digit, Plan, joint_digits, chained_digits.
 """
 
 from __future__ import annotations
@@ -10,11 +10,32 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID
 from mapsearch.costs.placement import Rows
 
+USUAL_ORDER = "tp-cp-ep-dp-pp"
+"""How ranks count unless told otherwise, the first axis fastest; TP stands for ETP and DP for EDP in the expert grid.
+Source: Megatron-LM, initialize_model_parallel."""
+ORDERS = (
+    USUAL_ORDER,
+    *(
+        order
+        for order in ("-".join((*axes, "pp")) for axes in itertools.permutations(("tp", "cp", "ep", "dp")))
+        if order != USUAL_ORDER
+    ),
+)
+"""Every order with PP last, which both grids' pipeline groups need (FORMULAS 5.1, trap 2)."""
+Grid = tuple[str, ...]
+
+
+def grids_of(order: str) -> tuple[Grid, Grid]:
+    """The axes of the dense and of the expert grid in the order in which ranks count, the first fastest."""
+    words = order.split("-")
+    expert = {"tp": "etp", "dp": "edp"}
+    return tuple(word for word in words if word != "ep"), tuple(expert.get(w, w) for w in words if w != "cp")
+
+
 Table = tuple[tuple[int, ...], ...]
-"""How often a prime stands in both an axis of TP, CP, DP (row) and one of ETP, EP, EDP (column)."""
+"""How often a prime stands in both an axis of the dense grid (row) and one of the expert grid (column), without PP."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +56,13 @@ class Plan:
     expert: tuple[Digit, ...]
 
 
-def joint_digits(rows: Rows) -> Plan:
-    """Digits that realise the rows of both grids: on each level TP, CP, DP, PP and ETP, EP, EDP, PP, fastest first."""
-    return Plan(_plain(rows, ATTENTION_GRID), _plain(rows, EXPERT_GRID))
+def joint_digits(rows: Rows, order: str = USUAL_ORDER) -> Plan:
+    """Digits that realise the rows of both grids: on each level the axes of a grid in their order, fastest first."""
+    dense, expert = grids_of(order)
+    return Plan(_plain(rows, dense), _plain(rows, expert))
 
 
-def _plain(rows: Rows, grid: tuple[str, ...]) -> tuple[Digit, ...]:
+def _plain(rows: Rows, grid: Grid) -> tuple[Digit, ...]:
     digits = []
     for level in range(len(rows.used)):
         stride = 1
@@ -51,19 +73,20 @@ def _plain(rows: Rows, grid: tuple[str, ...]) -> tuple[Digit, ...]:
     return tuple(digits)
 
 
-def chained_digits(rows: Rows) -> Plan | None:
-    """Digits such that counting through TP, CP, DP, PP also counts through ETP, EP, EDP, PP (Megatron-LM's ranks).
+def chained_digits(rows: Rows, order: str = USUAL_ORDER) -> Plan | None:
+    """Digits such that counting through one grid in an order also counts through the other (Megatron-LM's ranks).
 
     Every digit belongs to one axis of each grid. In one order of all digits both grids' axes must come one after the
     other, so the pairs that occur form a chain, and how many of each pair there are is settled by the sizes; left is
     how levels share them, prime by prime. None when there is no such way.
     """
+    first, second = grids_of(order)
     levels = len(rows.used)
     ways = [[[1] * 3 for _ in range(3)] for _ in range(levels)]
     pairs: set[tuple[int, int]] = set()
     for prime in _primes(math.prod(rows.used)):
-        dense = [[_power(rows.by_axis[axis][level], prime) for axis in ATTENTION_GRID[:3]] for level in range(levels)]
-        expert = [[_power(rows.by_axis[axis][level], prime) for axis in EXPERT_GRID[:3]] for level in range(levels)]
+        dense = [[_power(rows.by_axis[axis][level], prime) for axis in first[:3]] for level in range(levels)]
+        expert = [[_power(rows.by_axis[axis][level], prime) for axis in second[:3]] for level in range(levels)]
         total = _corner(
             [sum(column) for column in zip(*dense, strict=True)], [sum(c) for c in zip(*expert, strict=True)]
         )
@@ -77,18 +100,23 @@ def chained_digits(rows: Rows) -> Plan | None:
                     pairs.add((i, k))
     if any(i < x and k > y for i, k in pairs for x, y in pairs):
         return None
-    return _chain(rows, ways, sorted(pairs))
+    return _chain(rows, ways, sorted(pairs), (first, second))
 
 
-def _chain(rows: Rows, ways: Sequence[Sequence[Sequence[int]]], pairs: Sequence[tuple[int, int]]) -> Plan:
+def _chain(
+    rows: Rows,
+    ways: Sequence[Sequence[Sequence[int]]],
+    pairs: Sequence[tuple[int, int]],
+    grids: tuple[Grid, Grid],
+) -> Plan:
     """Digits pair by pair, inside a pair from the innermost level outward; PP last on every level."""
     stride = [1] * len(rows.used)
     dense, expert = [], []
     for i, k in pairs:
         for level in range(len(rows.used)):
             count = ways[level][i][k]
-            dense.append(Digit(level, ATTENTION_GRID[i], count, stride[level]))
-            expert.append(Digit(level, EXPERT_GRID[k], count, stride[level]))
+            dense.append(Digit(level, grids[0][i], count, stride[level]))
+            expert.append(Digit(level, grids[1][k], count, stride[level]))
             stride[level] *= count
     for level, cut in enumerate(rows.by_axis["pp"]):
         dense.append(Digit(level, "pp", cut, stride[level]))

@@ -6,6 +6,8 @@ Each level gives its units two numbers with several digits: one over TP, CP, DP,
 digit as large as the axis is cut there. PP has the slowest digit in both, so that both grids have the same stages.
 A rank's place on an axis is made of the axis' digits of all levels, the innermost fastest: rings run inside units
 before they leave them, and ranks that differ on an outer level only stand at the same place inside their units (rails).
+Where digits can be shared out so that ranks count through both grids alike, as Megatron-LM's do, they are: in its usual
+order of axes, else in another one.
 Source: parallelism matrices, FORMULAS section 6; both grids, FORMULAS 5.1.
 """
 
@@ -22,7 +24,7 @@ from numpy.typing import NDArray
 from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, SIZES
 from mapsearch.costs.placement import Rows, rows_of
 from mapsearch.inventories.mapping import Mapping
-from mapsearch.placing.digits import Plan, chained_digits, joint_digits
+from mapsearch.placing.digits import ORDERS, USUAL_ORDER, Plan, chained_digits, grids_of, joint_digits
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.load import fabric_of
 from mapsearch.topologies.members import members
@@ -35,10 +37,7 @@ AXES = SIZES
 
 @dataclass(frozen=True)
 class Placed:
-    """Devices by rank, and the groups of every axis.
-
-    Ranks count through TP fastest, then CP, DP, and PP slowest (Megatron-LM's order). Source: FORMULAS 5.1.
-    """
+    """Devices by rank, and the groups of every axis. Ranks count through the axes in `order`, the first fastest."""
 
     devices: tuple[str, ...]
     """Name of the device of each rank, as in `topologies.graph.graph_of`; the index is the global rank."""
@@ -49,6 +48,10 @@ class Placed:
     devices are not on levels."""
     level_names: tuple[str, ...] = ()
     """Names of those levels, innermost first."""
+    order: str = USUAL_ORDER
+    """As Megatron-LM writes it: the expert grid counts ETP for TP and EDP for DP."""
+    counted: bool = True
+    """Ranks count through the expert grid in this order too; if not, no numbering of ranks in any order does."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -68,60 +71,64 @@ def placed_of(mapping: Mapping, topology: Topology, fabric: Fabric | None = None
     fabric = fabric or fabric_of(topology)
     rows = rows_of(mapping, fabric)
     names = members(topology, fabric)[tuple(slice(0, used) for used in reversed(rows.used))]
-    dense, expert, units = coordinates(rows)
+    at, units, order, counted = coordinates(rows)
     sizes = {axis: int(getattr(mapping, axis)) for axis in AXES}
-    by_rank = np.argsort(_joined(dense, ATTENTION_GRID, sizes))
+    by_rank = np.argsort(_joined(at, grids_of(order)[0], sizes))
     return Placed(
         devices=tuple(names.ravel()[by_rank].tolist()),
-        groups=grid_groups({axis: at[by_rank] for axis, at in {**expert, **dense}.items()}, sizes),
+        groups=grid_groups({axis: places[by_rank] for axis, places in at.items()}, sizes),
         units=units[by_rank],
         level_names=fabric.level_names,
+        order=order,
+        counted=counted,
     )
 
 
-def coordinates(rows: Rows) -> tuple[dict[str, Ints], dict[str, Ints], Ints]:
-    """Place of every device in use on each axis of both grids, and its unit index per level.
+def coordinates(rows: Rows) -> tuple[dict[str, Ints], Ints, str, bool]:
+    """Place of every device in use on each axis, its unit index per level, and the order in which ranks count.
 
     Devices are counted with the innermost level fastest; unit indices have shape (devices, levels), innermost first.
+    The last value is False where ranks that count through one grid cannot count through the other in any order.
     """
     used = rows.used
     units = np.indices(tuple(reversed(used))).reshape(len(used), -1).T[:, ::-1].astype(np.int64)
-    plain = _places(joint_digits(rows), units)
-    if _in_rank_order(*plain):
-        return *plain, units
-    chained = chained_digits(rows)
-    return *(plain if chained is None else _places(chained, units)), units
+    for order in ORDERS:
+        plain = _places(joint_digits(rows, order), units)
+        if _in_rank_order(plain, order):
+            return plain, units, order, True
+        chained = chained_digits(rows, order)
+        if chained is not None:
+            return _places(chained, units), units, order, True
+    return _places(joint_digits(rows), units), units, USUAL_ORDER, False
 
 
-def _in_rank_order(dense: Dictionary[str, Ints], expert: Dictionary[str, Ints]) -> bool:
+def _in_rank_order(at: Dictionary[str, Ints], order: str) -> bool:
     """True when ranks count through both grids alike, as Megatron-LM's do."""
     first, second = (
-        _joined(at, grid, {axis: int(at[axis].max(initial=0)) + 1 for axis in grid})
-        for at, grid in ((dense, ATTENTION_GRID), (expert, EXPERT_GRID))
+        _joined(at, grid, {axis: int(at[axis].max(initial=0)) + 1 for axis in grid}) for grid in grids_of(order)
     )
     return bool(np.array_equal(first, second))
 
 
-def _places(plan: Plan, units: Ints) -> tuple[dict[str, Ints], dict[str, Ints]]:
+def _places(plan: Plan, units: Ints) -> dict[str, Ints]:
     """Place of every device on each axis of both grids."""
-    found: list[dict[str, Ints]] = []
-    for grid, digits in ((ATTENTION_GRID, plan.dense), (EXPERT_GRID, plan.expert)):
-        at = {axis: np.zeros(len(units), dtype=np.int64) for axis in grid}
-        stride = dict.fromkeys(grid, 1)
+    at = {axis: np.zeros(len(units), dtype=np.int64) for axis in AXES}
+    for digits in (plan.expert, plan.dense):  # both have the same digits of PP
+        at["pp"] = np.zeros(len(units), dtype=np.int64)
+        stride = dict.fromkeys(AXES, 1)
         for digit in digits:
             at[digit.axis] += units[:, digit.level] // digit.stride % digit.ways * stride[digit.axis]
             stride[digit.axis] *= digit.ways
-        found.append(at)
-    return found[0], found[1]
+    return at
 
 
-def rank_groups(sizes: Dictionary[str, int]) -> dict[str, Ints]:
-    """Groups of every axis by ranks alone: TP, CP, DP, PP and ETP, EP, EDP, PP, each fastest first.
+def rank_groups(sizes: Dictionary[str, int], order: str = USUAL_ORDER) -> dict[str, Ints]:
+    """Groups of every axis by ranks alone, which count through the axes of each grid in an order.
 
-    Source: Megatron-LM's rank order tp-cp-ep-dp-pp, FORMULAS 5.1.
+    Source: Megatron-LM's ranks, FORMULAS 5.1.
     """
     at: dict[str, Ints] = {}
-    for grid in (EXPERT_GRID, ATTENTION_GRID):
+    for grid in grids_of(order):
         rest = np.arange(math.prod(sizes[axis] for axis in grid))
         for axis in grid:
             at[axis] = rest % sizes[axis]

@@ -16,11 +16,13 @@ from mapsearch.comparison import Comparison
 from mapsearch.explanation import Explanation
 from mapsearch.front import Front
 from mapsearch.parametric import Sensitivity
+from mapsearch.placement import Placement
 from mapsearch.reports.cases import verdict_lines, verdict_markdown, verdict_records
 from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
 from mapsearch.reports.explanations import explanation_lines, explanation_markdown, explanation_records
 from mapsearch.reports.flat import answer_records, markdown_text, report_records
 from mapsearch.reports.fronts import front_lines, front_markdown, front_records
+from mapsearch.reports.placements import placement_lines, placement_markdown, placement_records
 from mapsearch.reports.sensitivities import sensitivity_lines, sensitivity_markdown, sensitivity_records
 from mapsearch.reports.tables import solve_lines
 from mapsearch.reports.verdicts import check_lines
@@ -43,6 +45,7 @@ VIEWS: dict[type, View] = {
     Sensitivity: View(sensitivity_lines, sensitivity_records, sensitivity_markdown),
     Verdict: View(verdict_lines, verdict_records, verdict_markdown),
     Explanation: View(explanation_lines, explanation_records, explanation_markdown),
+    Placement: View(placement_lines, placement_records, placement_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }
 """Kind of result: its views."""

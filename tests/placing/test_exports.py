@@ -77,10 +77,24 @@ def test_hosts_whose_ranks_are_not_consecutive_are_named_rank_by_rank():
     ]
 
 
-def test_a_placement_that_megatron_cannot_count_is_refused_with_a_group():
-    placement = {"tp": {"l0": 2}, "dp": {"l1": 2}, "ep": {"l1": 2}, "edp": {"l0": 2}}
-    job = job_of(Mapping(tp=2, dp=2, ep=2, edp=2, placement=placement), cluster(2, 2))
-    with pytest.raises(InputError, match=r"its EP group 0 is ranks 0, 1, .. where the placement needs 0, 2, .."):
+def test_another_order_of_axes_is_said_where_the_usual_one_cannot_give_the_groups():
+    """EP covers TP and half of DP, CP is outside both: DP has to count before CP."""
+    placement = {
+        "tp": {"l0": 2}, "dp": {"l1": 4}, "cp": {"l2": 2}, "ep": {"l0": 2, "l1": 2}, "edp": {"l1": 2, "l2": 2},
+    }  # fmt: skip
+    job = job_of(Mapping(tp=2, dp=4, cp=2, ep=4, edp=4, placement=placement), cluster(2, 4, 2))
+    assert job.placed.order == "tp-ep-dp-cp-pp"
+    files = exported(job, "megatron")
+    assert files["order.txt"].splitlines()[0] == "tp-ep-dp-cp-pp"
+    assert job.placed.devices_of("ep", 0) == tuple(f"l10/l0{i}/device{k}" for i in (0, 1) for k in (0, 1))
+
+
+def test_a_placement_that_megatron_cannot_count_is_refused():
+    """Ranks count TP first, then DP, or the reverse, and so do ETP and EDP; here each grid would need the other way."""
+    placement = {"tp": {"l0": 2}, "dp": {"l1": 2}, "etp": {"l1": 2}, "edp": {"l0": 2}}
+    job = job_of(Mapping(tp=2, dp=2, etp=2, edp=2, placement=placement), cluster(2, 2))
+    assert not job.placed.counted
+    with pytest.raises(InputError, match="none gives the groups of this placement; export json or slurm"):
         exported(job, "megatron")
     assert exported(job, "slurm")
 
