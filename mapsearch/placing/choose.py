@@ -19,7 +19,7 @@ from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.placing.improve import seated
 from mapsearch.placing.loads import Cost, Demand, Routes, cost_of, demand_of, link_seconds, routes_of
-from mapsearch.placing.placed import AXES, Placed, placed_of, rank_groups
+from mapsearch.placing.placed import AXES, Placed, placed_of, rank_groups, same_groups
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.graph import graph_of, nodes_of_type
 from mapsearch.topologies.load import fabric_of
@@ -72,9 +72,11 @@ def choose(mapping: Mapping, topology: Topology, sent_bytes: Dictionary[str, flo
     own = _given(mapping, topology)
     if own is not None:
         starts = [("given", own), *starts]
-        starts += [("placement", one) for one in _placements(mapping, topology) if _same(one.groups, fixed.groups)]
+        starts += [
+            ("placement", one) for one in _placements(mapping, topology) if same_groups(one.groups, fixed.groups)
+        ]
     plain = demand_of(fixed.groups, sent_bytes)
-    other = plain if own is None or _same(own.groups, fixed.groups) else demand_of(own.groups, sent_bytes)
+    other = plain if own is None or same_groups(own.groups, fixed.groups) else demand_of(own.groups, sent_bytes)
     units = [[place[device] for device in unit] for unit in _units(topology)]
     tried = [
         (cost_of(routes, other if label == "given" else plain, _seats(one, place)), label, one) for label, one in starts
@@ -193,10 +195,6 @@ def _units(topology: Topology) -> list[list[str]]:
 
 def _seats(placed: Placed, place: Dictionary[str, int]) -> Ints:
     return np.array([place[device] for device in placed.devices], dtype=np.int64)
-
-
-def _same(first: Dictionary[str, Ints], second: Dictionary[str, Ints]) -> bool:
-    return all(np.array_equal(first[axis], second[axis]) for axis in AXES)
 
 
 def _moved(placed: Placed, devices: Sequence[str], topology: Topology) -> Placed:

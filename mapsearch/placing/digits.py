@@ -98,9 +98,20 @@ def chained_digits(rows: Rows, order: str = USUAL_ORDER) -> Plan | None:
                 ways[level][i][k] *= prime ** table[i][k]
                 if table[i][k]:
                     pairs.add((i, k))
-    if any(i < x and k > y for i, k in pairs for x, y in pairs):
+    if any(i < x and k > y for i, k in pairs for x, y in pairs) or not _inner_first(ways, first.index("cp")):
         return None
     return _chain(rows, ways, sorted(pairs), (first, second))
+
+
+def _inner_first(ways: Sequence[Sequence[Sequence[int]]], context: int) -> bool:
+    """True when CP counts through the levels from the inside out: its ring runs in the order of ranks."""
+    last = 0
+    for k in range(3):
+        used = [level for level, table in enumerate(ways) if table[context][k] > 1]
+        if used and used[0] < last:
+            return False
+        last = max([last, *used])
+    return True
 
 
 def _chain(

@@ -1,6 +1,6 @@
 """Ranks on the devices of a regular cluster, so that every axis is cut on every level as its mapping says.
 
-Contents: Placed, placed_of, rank_groups, grid_groups, AXES.
+Contents: Placed, placed_of, rank_groups, grid_groups, same_groups, AXES.
 
 Each level gives its units two numbers with several digits: one over TP, CP, DP, PP and one over ETP, EP, EDP, PP, each
 digit as large as the axis is cut there. PP has the slowest digit in both, so that both grids have the same stages.
@@ -42,7 +42,9 @@ class Placed:
     devices: tuple[str, ...]
     """Name of the device of each rank, as in `topologies.graph.graph_of`; the index is the global rank."""
     groups: dict[str, Ints]
-    """Per axis: an array (groups, size) of ranks, members in the order of the axis, groups by their first rank."""
+    """Per axis: an array (groups, size) of ranks, groups by their lowest rank. Members stand as their devices do, the
+    innermost level fastest, which is how rings run; that of CP and PP is also the order of the axis. Where devices are
+    not on levels: in the order of the axis."""
     units: Ints = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
     """(ranks, levels): index of the rank's unit inside the next outer one, innermost level first. No column where the
     devices are not on levels."""
@@ -76,7 +78,7 @@ def placed_of(mapping: Mapping, topology: Topology, fabric: Fabric | None = None
     by_rank = np.argsort(_joined(at, grids_of(order)[0], sizes))
     return Placed(
         devices=tuple(names.ravel()[by_rank].tolist()),
-        groups=grid_groups({axis: places[by_rank] for axis, places in at.items()}, sizes),
+        groups=grid_groups({axis: places[by_rank] for axis, places in at.items()}, sizes, by_rank),
         units=units[by_rank],
         level_names=fabric.level_names,
         order=order,
@@ -136,18 +138,26 @@ def rank_groups(sizes: Dictionary[str, int], order: str = USUAL_ORDER) -> dict[s
     return grid_groups(at, sizes)
 
 
-def grid_groups(at: Dictionary[str, Ints], sizes: Dictionary[str, int]) -> dict[str, Ints]:
+def grid_groups(at: Dictionary[str, Ints], sizes: Dictionary[str, int], stands: Ints | None = None) -> dict[str, Ints]:
     """Groups of every axis from the places of the ranks on all axes: ranks that differ on that axis only.
 
-    `at`: per axis the place of each rank. Groups stand by their first rank, members by their place on the axis.
+    `at`: per axis the place of each rank. Groups stand by their lowest rank, members by `stands` (a number per rank),
+    or by their place on the axis.
     """
     groups = {}
     for axis in AXES:
         grid = ATTENTION_GRID if axis in ATTENTION_GRID else EXPERT_GRID
         order = np.argsort(_joined(at, (axis, *(other for other in grid if other != axis)), sizes))
         table = order.reshape(-1, sizes[axis])
-        groups[axis] = table[np.argsort(table[:, 0])]
+        if stands is not None:
+            table = np.take_along_axis(table, np.argsort(stands[table], axis=1), axis=1)
+        groups[axis] = table[np.argsort(table.min(axis=1))]
     return groups
+
+
+def same_groups(first: Dictionary[str, Ints], second: Dictionary[str, Ints]) -> bool:
+    """True when every axis has the same groups, in whatever order their members stand."""
+    return all(np.array_equal(np.sort(first[axis], axis=1), np.sort(second[axis], axis=1)) for axis in AXES)
 
 
 def _joined(at: Dictionary[str, Ints], grid: Sequence[str], sizes: Dictionary[str, int]) -> Ints:

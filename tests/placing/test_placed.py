@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, SIZES
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.placing import placed_of
+from mapsearch.placing.placed import rank_groups, same_groups
 from mapsearch.topologies import Topology, fabric_of
 from mapsearch.topologies.graph import graph_of
 
@@ -72,8 +73,28 @@ def test_both_matrices_are_realised(drawn):
             at = placed.units[group]
             for level, ways in enumerate(rows[axis]):
                 assert len(set(at[:, level])) == ways
-            # A product of its cuts: no two members at one place, so all combinations occur.
-            assert len({tuple(place) for place in at}) == len(group)
+            # A product of its cuts: no two members at one place, so all combinations occur, the innermost fastest.
+            places = [tuple(place[::-1]) for place in at]
+            assert len(set(places)) == len(group)
+            assert places == sorted(places)
+
+
+@given(placements())
+@settings(deadline=None, max_examples=100)
+def test_stages_and_rings_of_context_run_in_the_order_of_ranks(drawn):
+    topology, mapping, _ = drawn
+    placed = placed_of(mapping, topology)
+    for axis in ("cp", "pp"):
+        assert (np.diff(placed.groups[axis], axis=1) > 0).all()
+
+
+@given(placements())
+@settings(deadline=None, max_examples=100)
+def test_ranks_count_through_both_grids_in_one_order_where_that_is_said(drawn):
+    topology, mapping, _ = drawn
+    placed = placed_of(mapping, topology)
+    if placed.counted:
+        assert same_groups(placed.groups, rank_groups(placed.sizes, placed.order))
 
 
 @given(placements())
