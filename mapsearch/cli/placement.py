@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,13 +22,11 @@ _EXPORTS = ("megatron", "torchrun", "slurm", "rankfile", "nccl", "json")
 
 @click.command("placement", short_help="Which device every rank is on, where every group lives, files for launchers.")
 @click.argument("document", metavar="ANSWER.json[#RANK]|MAPPING.yaml")
-@click.option(
-    "--topology",
-    "-t",
-    type=options.CatalogueName("mapsearch.topologies"),
-    help="Cluster.  [default: the one that the answer names]",
-)
+@options.input_options
 @click.option("--rank", type=click.IntRange(1, 1000), metavar="N", help="Which mapping of the answer.  [default: 1]")
+@click.option(
+    "--links", is_flag=True, help="Place ranks on the actual links: the busiest one least busy, then fewest hops."
+)
 @click.option("--axis", type=click.Choice(_AXES), help="List the groups of this axis.")
 @click.option("--group", type=click.IntRange(0), metavar="N", help="List the members of this group; needs --axis.")
 @click.option("--of", "of", metavar="RANK|DEVICE", help="List the groups of one global rank, or of one device.")
@@ -45,8 +44,12 @@ _EXPORTS = ("megatron", "torchrun", "slurm", "rankfile", "nccl", "json")
 def command(
     *,
     document: str,
+    model: str | None,
+    run: str | None,
     topology: str | None,
+    profile: str | None,
     rank: int | None,
+    links: bool,
     axis: str | None,
     group: int | None,
     of: str | None,
@@ -58,11 +61,15 @@ def command(
     output: str | None,
     quiet: bool,
     verbose: bool,
+    **run_options: Any,
 ) -> int:
     """Ranks on devices: the levels that the groups of every axis cross, and the devices that they stand on.
 
     Of an answer of `solve --format json`, or of a mapping with --topology. The table sums groups up; --axis lists
     those of one axis, --group and --of single ones; CSV has a line per rank, JSON everything.
+
+    Devices are those that the placement names, level by level. With --links every link of the graph counts by itself,
+    holes and degraded links too, and model, run and profile say how much each axis sends (an answer names them).
     """
     if export is None or export == "json":
         options.check_output(output)
@@ -70,7 +77,8 @@ def command(
         raise UsageError("numbers the groups of one axis; say which with --axis", field="--group")
     from mapsearch.placing.api import placement_of
 
-    placing = _placing(document, topology, rank)
+    named = _Named(document, model, run, topology, profile, rank, links, run_options)
+    placing = _placing(named)
     if export is not None and export != "json":
         return _export(placing, export, output, hosts, per_host, cores_per_host, quiet=quiet)
     placement = placement_of(placing)
@@ -84,17 +92,46 @@ def command(
     return ExitCode.FOUND
 
 
-def _placing(document: str, topology: str | None, rank: int | None) -> Placing:
+@dataclass(frozen=True)
+class _Named:
+    """The inputs as they were named."""
+
+    document: str
+    model: str | None
+    run: str | None
+    topology: str | None
+    profile: str | None
+    rank: int | None
+    links: bool
+    run_options: dict[str, Any]
+
+
+def _placing(asked: _Named) -> Placing:
     """The mapping on its cluster. Raises InputError, UsageError."""
-    from mapsearch.cli.check import names_of, read_mapping
+    from mapsearch.cli.check import names_of, read_mapping, run_of
     from mapsearch.placing.api import placing_of, topology_of
 
+    document, rank = asked.document, asked.rank
     if rank is not None and "#" in document:
         raise UsageError(f"the mapping is named twice: {document} and --rank {rank}; drop one", field="--rank")
     name = document if rank is None else f"{document}#{rank}"
     mapping, about = read_mapping(name)
-    cluster = topology_of(about, topology or names_of(about).get("topology"), document, named=topology is not None)
-    return placing_of(mapping, cluster, name=name)
+    solved_for = names_of(about)
+    wanted = asked.topology or solved_for.get("topology")
+    cluster = topology_of(about, wanted, document, named=asked.topology is not None)
+    if not asked.links:
+        return placing_of(mapping, cluster, name=name)
+    from mapsearch.api import read_inputs
+    from mapsearch.placing.volumes import sent_bytes_of
+
+    inputs = read_inputs(
+        asked.model or solved_for.get("model") or options.DEFAULT_MODEL,
+        run_of(about, asked.run, asked.run_options),
+        cluster,
+        asked.profile or solved_for.get("profile"),
+        None,
+    )
+    return placing_of(mapping, cluster, name=name, sent_bytes=sent_bytes_of(mapping, inputs.facts))
 
 
 def _export(

@@ -15,6 +15,7 @@ from mapsearch.placing.loads import Cost, Demand, Routes, cost_of, link_seconds
 from mapsearch.solver.backends.assignment import Instance, assign
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 EXACT_RANKS = 8
 """Ranks up to which CP-SAT places every rank by itself, with proof."""
@@ -58,36 +59,80 @@ def seated(routes: Routes, demand: Demand, starts: Sequence[Ints], units: Sequen
 
 def _exchanged(routes: Routes, demand: Demand, best: Seated, budget: int) -> Seated:
     """Exchange two ranks, or move one to a free device, while it helps; ranks that load the busiest link first."""
-    seats, cost = best.seats.copy(), best.cost
-    count = len(seats)
+    table = _Table(routes, demand, best.seats.copy())
     improved = True
     while improved and budget > 0:
         improved = False
-        for first in _busy(routes, demand, seats):
-            free = [place for place in range(len(routes.devices)) if place not in set(seats.tolist())]
-            for second in [*(r for r in range(count) if r != first), *(count + i for i in range(len(free)))]:
+        for first in _busy(routes, demand, table.seats):
+            for second in table.partners(first):
                 budget -= 1
-                trial = seats.copy()
-                if second < count:
-                    trial[first], trial[second] = seats[second], seats[first]
-                else:
-                    trial[first] = free[second - count]
-                found = cost_of(routes, demand, trial)
-                if found.better(cost):
-                    seats, cost, improved = trial, found, True
+                improved = table.exchange(first, second)
+                if improved or budget <= 0:
                     break
-                if budget <= 0:
-                    return Seated(seats, cost, "")
-            if improved:
+            if improved or budget <= 0:
                 break
-    return Seated(seats, cost, best.proven if cost == best.cost else "")
+    cost = cost_of(routes, demand, table.seats)
+    return Seated(table.seats, cost, "") if cost.better(best.cost) else best
+
+
+class _Table:
+    """Seats with the loads that they make, so that an exchange costs what the messages of two ranks cost."""
+
+    def __init__(self, routes: Routes, demand: Demand, seats: Ints) -> None:
+        self.routes, self.demand, self.seats = routes, demand, seats
+        touching: list[list[int]] = [[] for _ in range(len(seats))]
+        for message, (a, b) in enumerate(zip(demand.source.tolist(), demand.target.tolist(), strict=True)):
+            touching[a].append(message)
+            touching[b].append(message)
+        self.touching = [np.array(messages, dtype=np.int64) for messages in touching]
+        self.free = sorted(set(range(len(routes.devices))) - set(seats.tolist()))
+        self._count()
+
+    def _count(self) -> None:
+        self.busy_s = link_seconds(self.routes, self.demand, self.seats)
+        self.cost = cost_of(self.routes, self.demand, self.seats)
+
+    def partners(self, first: int) -> list[int]:
+        """Ranks to exchange with, then, counted on, free devices."""
+        return [rank for rank in range(len(self.seats) + len(self.free)) if rank != first]
+
+    def exchange(self, first: int, second: int) -> bool:
+        """Exchange if that is better."""
+        count = len(self.seats)
+        trial = self.seats.copy()
+        if second < count:
+            trial[first], trial[second] = self.seats[second], self.seats[first]
+            messages = np.union1d(self.touching[first], self.touching[second])
+        else:
+            trial[first] = self.free[second - count]
+            messages = self.touching[first]
+        before, hops_before = self._part(messages, self.seats)
+        after, hops_after = self._part(messages, trial)
+        worst = float((self.busy_s - before + after).max(initial=0.0))
+        if not Cost(worst, self.cost.byte_hops - hops_before + hops_after).better(self.cost):
+            return False
+        if second >= count:
+            self.free[second - count] = int(self.seats[first])
+        self.seats = trial
+        self._count()
+        return True
+
+    def _part(self, messages: Ints, seats: Ints) -> tuple[Floats, float]:
+        demand, routes = self.demand, self.routes
+        source, target = seats[demand.source[messages]], seats[demand.target[messages]]
+        sent = demand.sent_bytes[messages]
+        loads = routes.loads_bytes(source, target, sent) / routes.bytes_per_s
+        return loads, float(sent @ routes.hops[source, target].astype(np.float64))
 
 
 def _busy(routes: Routes, demand: Demand, seats: Ints) -> list[int]:
     """Ranks whose messages cross a busiest link, then the others, each by number."""
     loads = link_seconds(routes, demand, seats)
     worst = int(np.argmax(loads)) if len(loads) else 0
-    crossing = routes.share[seats[demand.source], seats[demand.target], worst] > 0.0
+    pair = seats[demand.source] * len(routes.devices) + seats[demand.target]
+    at = np.flatnonzero(routes.link == worst)
+    over = np.unique(np.searchsorted(routes.first, at, side="right") - 1)
+    crossing = np.isin(pair, over)
     first = sorted({*demand.source[crossing].tolist(), *demand.target[crossing].tolist()})
     return [*first, *(rank for rank in range(len(seats)) if rank not in set(first))]
 
@@ -105,9 +150,10 @@ def _exactly(routes: Routes, demand: Demand, best: Seated, units: Sequence[Seque
             if rank >= 0:
                 seats[rank] = units[unit][place]
     cost = cost_of(routes, demand, seats)
-    if best.cost.better(cost):
-        return best
-    return Seated(seats, cost, proven if found.proven else "")
+    said = proven if found.proven else ""
+    if not cost.better(best.cost):
+        return Seated(best.seats, best.cost, "" if best.cost.better(cost) else said)
+    return Seated(seats, cost, said)
 
 
 def _blocks(seats: Ints, units: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]] | None:
@@ -144,7 +190,8 @@ def _instance(
         source = inside[first, place_of[demand.source[chosen]]]
         target = inside[second, place_of[demand.target[chosen]]]
         sent = demand.sent_bytes[chosen]
-        return sent @ routes.share[source, target] / routes.bytes_per_s, float(sent @ routes.hops[source, target])
+        loads = routes.loads_bytes(source, target, sent) / routes.bytes_per_s
+        return loads, float(sent @ routes.hops[source, target].astype(np.float64))
 
     for block in range(len(blocks)):
         alone = (a == block) & (b == block)

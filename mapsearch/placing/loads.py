@@ -79,38 +79,67 @@ class Routes:
     devices: tuple[str, ...]
     links: tuple[tuple[str, str], ...]
     bytes_per_s: Floats
+    first: Ints
+    """(devices x devices + 1): where the entries of a pair begin; pairs count through the targets fastest."""
+    link: Ints
+    """(entries): number of the link."""
     share: Floats
-    """(devices, devices, links): share of a message from the first to the second on each link."""
+    """(entries): share of the pair's messages on that link."""
     hops: Ints
     """(devices, devices): links on a shortest path."""
 
+    def loads_bytes(self, source: Ints, target: Ints, sent_bytes: Floats) -> Floats:
+        """Bytes on every link when devices, by index, send to devices."""
+        pair = source * len(self.devices) + target
+        begin, many = self.first[pair], self.first[pair + 1] - self.first[pair]
+        owner = np.repeat(np.arange(len(pair)), many)
+        place = np.arange(len(owner)) + np.repeat(begin - np.cumsum(many) + many, many)
+        weights = sent_bytes[owner] * self.share[place]
+        return np.bincount(self.link[place], weights=weights, minlength=len(self.links)).astype(np.float64)
+
+    def spread(self, source: int, target: int) -> Floats:
+        """Share of the messages of one pair on every link."""
+        return self.loads_bytes(np.array([source]), np.array([target]), np.ones(1))
+
 
 def routes_of(graph: nx.Graph[str], devices: Sequence[str]) -> Routes:
-    """Routes between the given devices. Raises InputError: more than can be kept, or two without a path."""
+    """Routes between the given devices; hosts carry none. Raises InputError: too many devices, or no path."""
     if len(devices) > MAX_ROUTED_DEVICES:
-        raise InputError(f"{len(devices):,} devices are too many to route pair by pair (limit {MAX_ROUTED_DEVICES})")
-    links = [(a, b) for a in graph for b in graph.adj[a]]
+        raise InputError(
+            f"has {len(devices):,} devices that work, too many to route pair by pair (limit {MAX_ROUTED_DEVICES})"
+        )
+    near = {
+        node: [other for other in graph.adj[node] if graph.nodes[other]["type"] != "host"]
+        for node, facts in graph.nodes.items()
+        if facts["type"] != "host"
+    }
+    links = [(a, b) for a, others in near.items() for b in others]
     number = {link: place for place, link in enumerate(links)}
-    count = len(devices)
-    share = np.zeros((count, count, len(links)))
-    hops = np.zeros((count, count), dtype=np.int64)
+    hops = np.zeros((len(devices), len(devices)), dtype=np.int64)
+    rows: list[tuple[Ints, Ints, Floats]] = []
     for end, target in enumerate(devices):
-        distance = _distances(graph, target)
+        distance = _distances(near, target)
         for start, source in enumerate(devices):
             if source not in distance:
-                raise InputError(f"no path joins {source!r} and {target!r}")
+                raise InputError(f"has no path from {source!r} to {target!r}")
             hops[start, end] = distance[source]
-        _split(graph, distance, devices, number, share[:, end])
+        share = np.zeros((len(devices), len(links)))
+        _split(near, distance, devices, number, share)
+        begin, link = (place.astype(np.int64) for place in np.nonzero(share))
+        rows.append((begin * len(devices) + end, link, share[begin, link]))
+    pair, link, part = (np.concatenate(column) for column in zip(*rows, strict=True))
+    order = np.argsort(pair, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=len(devices) ** 2))])
     rates = np.array([graph.adj[a][b]["bytes_per_s"] for a, b in links], dtype=np.float64)
-    return Routes(tuple(devices), tuple(links), rates, share, hops)
+    return Routes(tuple(devices), tuple(links), rates, first.astype(np.int64), link[order], part[order], hops)
 
 
-def _distances(graph: nx.Graph[str], start: str) -> dict[str, int]:
+def _distances(near: Mapping[str, Sequence[str]], start: str) -> dict[str, int]:
     distance = {start: 0}
     queue = deque([start])
     while queue:
         node = queue.popleft()
-        for other in graph.adj[node]:
+        for other in near[node]:
             if other not in distance:
                 distance[other] = distance[node] + 1
                 queue.append(other)
@@ -118,7 +147,7 @@ def _distances(graph: nx.Graph[str], start: str) -> dict[str, int]:
 
 
 def _split(
-    graph: nx.Graph[str],
+    near: Mapping[str, Sequence[str]],
     distance: Mapping[str, int],
     devices: Sequence[str],
     number: Mapping[tuple[str, str], int],
@@ -134,7 +163,7 @@ def _split(
             flow[place[node]] += 1.0
         if flow is None or not distance[node]:
             continue
-        onward = [other for other in graph.adj[node] if distance.get(other) == distance[node] - 1]
+        onward = [other for other in near[node] if distance.get(other) == distance[node] - 1]
         for other in onward:
             part = flow / len(onward)
             share[:, number[node, other]] += part
@@ -143,9 +172,7 @@ def _split(
 
 def link_seconds(routes: Routes, demand: Demand, seats: Ints) -> Floats:
     """Seconds that each link is busy per step. `seats`: the index of each rank's device."""
-    shares = routes.share[seats[demand.source], seats[demand.target]]
-    loads: Floats = demand.sent_bytes @ shares / routes.bytes_per_s
-    return loads
+    return routes.loads_bytes(seats[demand.source], seats[demand.target], demand.sent_bytes) / routes.bytes_per_s
 
 
 @dataclass(frozen=True, order=True)
