@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 PLACEMENT_SCHEMA = "mapsearch.placement/1"
 
@@ -87,10 +87,20 @@ class Placement(_Record):
     groups: dict[str, list[list[int]]]
     """Ranks of every group by axis, in the order of the axis."""
     notes: list[str] = []
-    listed: dict[str, list[int]] | None = Field(default=None, exclude=True)
-    """Numbers of the groups by axis that a table lists; left out of the JSON."""
+    _listed: dict[str, list[int]] = PrivateAttr(default_factory=dict)
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+
+    @property
+    def listed(self) -> dict[str, list[int]]:
+        """Numbers of the groups, by axis, that a table lists one by one."""
+        return self._listed
+
+    def listing(self, listed: dict[str, list[int]]) -> Placement:
+        """The same placement, to be shown with these groups."""
+        copy = self.model_copy()
+        copy._listed = listed
+        return copy
 
     def to_json(self) -> str:
         """The versioned JSON, the same bytes for the same placement; a line per group."""

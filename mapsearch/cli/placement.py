@@ -20,7 +20,7 @@ _AXES = ("tp", "cp", "dp", "pp", "etp", "ep", "edp")
 _EXPORTS = ("megatron", "torchrun", "slurm", "rankfile", "nccl", "json")
 
 
-@click.command("placement", short_help="Which device every rank is on, where every group lives, files for launchers.")
+@click.command("placement", short_help="Ranks on devices, where groups live, files for launchers.")
 @click.argument("document", metavar="ANSWER.json[#RANK]|MAPPING.yaml")
 @options.input_options
 @click.option("--rank", type=click.IntRange(1, 1000), metavar="N", help="Which mapping of the answer.  [default: 1]")

@@ -34,7 +34,7 @@ def placement_lines(placement: Placement, *, width: int, verbose: bool = False, 
     lines += [line for sentence in _seating(placement) for line in flowed(sentence, width=width)]
     lines += section("Groups", _summary(placement, width, verbose), width=width)
     for one in placement.axes:
-        if _asked(placement, one):
+        if one.axis in placement.listed:
             lines += section(f"{one.axis.upper()} groups", _groups(placement, one, width, verbose), width=width)
     if footer:
         lines += [line for note in placement.notes for line in flowed(f"Note: {note}", width=width, style="dim")]
@@ -94,13 +94,8 @@ def ways_text(kind: Pattern) -> str:
     return " × ".join(f"{ways:g}@{level}" for level, ways in kind.ways.items()) or "-"
 
 
-def _asked(placement: Placement, one: AxisGroups) -> bool:
-    return placement.listed is not None and one.axis in placement.listed
-
-
 def _groups(placement: Placement, one: AxisGroups, width: int, verbose: bool) -> list[Text]:
     """The groups that were asked for: each with its ranks and devices."""
-    assert placement.listed is not None
     numbers = placement.listed[one.axis]
     table = placement.groups[one.axis]
     if len(numbers) == 1 and len(placement.listed) == 1:
@@ -144,7 +139,7 @@ def narrowed(placement: Placement, *, axis: str | None, group: int | None, of: s
             table = placement.groups[one.axis]
             numbers = [number for number in numbers if rank in table[number]]
         listed[one.axis] = numbers
-    return placement.model_copy(update={"listed": listed})
+    return placement.listing(listed)
 
 
 def _rank(placement: Placement, of: str) -> int:
