@@ -58,7 +58,7 @@ class Seating(_Record):
     fixed_worst_s: float
     """The same for ranks tp-cp-ep-dp-pp on the devices in the order of the topology."""
     proven: str
-    """What is proven: `all` (no bijection is better), `units` (no exchange of whole innermost units is) or nothing."""
+    """`all`: no bijection is better. `units`: no exchange of whole units of one tier is. Empty: not proven."""
     start: str
     """What the seats were found from: `given`, `placement`, `packed` or `fixed`."""
 

@@ -12,7 +12,8 @@ from mapsearch.answer import Provenance
 from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.placement import AxisGroups, Placement, Seating
-from mapsearch.placing.choose import Chosen, choose
+from mapsearch.placing.choose import choose
+from mapsearch.placing.chosen import Chosen
 from mapsearch.placing.patterns import patterns_of
 from mapsearch.placing.placed import AXES, Placed, placed_of
 from mapsearch.solver.provenance import checksum

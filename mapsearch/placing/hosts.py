@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from mapsearch.errors import InputError, UsageError
 from mapsearch.placing.placed import Placed
+from mapsearch.topologies.condense import device_tiers
 from mapsearch.topologies.graph import graph_of, nodes_of_type
 from mapsearch.topologies.spec import Topology
 
@@ -112,10 +113,9 @@ def _units(devices: Sequence[str], topology: Topology) -> dict[str, str]:
     """What the names say before the last slash, else the innermost units of the graph, called after their devices."""
     if all("/" in device for device in devices):
         return {device: device.rpartition("/")[0] for device in devices}
-    from mapsearch.topologies.hierarchy import innermost_units
-
-    found: dict[str, str] = {}
-    for number, unit in enumerate(innermost_units(topology)):
+    tiers = device_tiers(topology)
+    found = dict.fromkeys(devices, "host0")
+    for number, unit in enumerate(tiers[0] if tiers else []):
         found |= dict.fromkeys(unit, f"host{number}")
     return found
 

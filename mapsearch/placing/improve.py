@@ -5,6 +5,7 @@ Contents: Seated, seated, EXACT_RANKS, EXACT_UNITS.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from mapsearch.solver.backends.assignment import Instance, assign
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Tier = Sequence[Sequence[int]]
 
 EXACT_RANKS = 8
 """Ranks up to which CP-SAT places every rank by itself, with proof."""
@@ -23,6 +25,8 @@ EXACT_UNITS = 8
 """Units up to which CP-SAT exchanges whole units, with proof for the order inside them."""
 SOLVER_BUDGET = 60.0
 """Deterministic seconds of CP-SAT for one question; without an end in time the best so far counts, unproven."""
+EXCHANGED_UNITS = 5_000
+"""Exchanges of two whole units that are tried on one tier."""
 EXCHANGES = 20_000
 """Exchanges that are tried in all; a number and not a time, so that equal inputs give equal seats."""
 
@@ -34,26 +38,52 @@ class Seated:
     seats: Ints
     cost: Cost
     proven: str
-    """`all`: no bijection is better. `units`: no exchange of whole units is. Empty: found by exchanges."""
+    """`all`: no bijection is better. `units`: no exchange of whole units of one tier is. Empty: found by exchanges."""
 
 
-def seated(routes: Routes, demand: Demand, starts: Sequence[Ints], units: Sequence[Sequence[int]] = ()) -> Seated:
+def seated(routes: Routes, demand: Demand, starts: Sequence[Ints], tiers: Sequence[Tier] = ()) -> Seated:
     """The best seats that are found from the given ones.
 
-    `units`: devices, by index, of each innermost unit; units of equal size may be exchanged as a whole.
-    Few ranks: CP-SAT proves that nothing is better. Else exchanges of two ranks, or of a rank and a free device, while
-    one helps, and CP-SAT on whole units where there are few.
+    `tiers`: devices, by index, of each unit, innermost tier first; units of equal size may be exchanged as a whole.
+    Few ranks: CP-SAT proves that nothing is better. Else whole units change places, the outermost first, by CP-SAT
+    where there are few of them; then two ranks, or a rank and a free device, while one such exchange helps.
     """
-    ranks = len(starts[0])
     best = min((Seated(seats, cost_of(routes, demand, seats), "") for seats in starts), key=lambda one: one.cost)
-    if ranks <= EXACT_RANKS and len(routes.devices) <= EXACT_RANKS + 2:
+    if len(starts[0]) <= EXACT_RANKS and len(routes.devices) <= EXACT_RANKS + 2:
         best = _exchanged(routes, demand, best, EXCHANGES)
         return _exactly(routes, demand, best, [[place] for place in range(len(routes.devices))], "all")
-    best = _exchanged(routes, demand, best, EXCHANGES)
-    if 2 <= len(units) <= EXACT_UNITS:
-        moved = _exactly(routes, demand, best, units, "units")
-        again = _exchanged(routes, demand, moved, EXCHANGES)
-        best = again if again.cost.better(moved.cost) else moved
+    for tier in reversed(tiers):
+        best = _moved(routes, demand, best, tier)
+    moved = _exchanged(routes, demand, best, EXCHANGES)
+    if moved is not best and tiers:
+        moved = _moved(routes, demand, moved, tiers[0])
+    return moved
+
+
+def _moved(routes: Routes, demand: Demand, best: Seated, units: Tier) -> Seated:
+    """Whole units of one tier exchanged: exactly where there are few, else two at a time while it helps."""
+    if not len(units) >= 2:
+        return best
+    if len(units) <= EXACT_UNITS and len({len(unit) for unit in units}) == 1:
+        return _exactly(routes, demand, best, units, "units")
+    inside = [np.array(unit, dtype=np.int64) for unit in units]
+    budget, improved = EXCHANGED_UNITS, True
+    while improved and budget > 0:
+        improved = False
+        for first, second in itertools.combinations(inside, 2):
+            if len(first) != len(second):
+                continue
+            budget -= 1
+            other = np.arange(len(routes.devices))
+            other[first], other[second] = second, first
+            trial = other[best.seats]
+            if np.array_equal(trial, best.seats):
+                continue
+            cost = cost_of(routes, demand, trial)
+            if cost.better(best.cost):
+                best, improved = Seated(trial, cost, ""), True
+            if budget <= 0:
+                break
     return best
 
 
@@ -137,7 +167,7 @@ def _busy(routes: Routes, demand: Demand, seats: Ints) -> list[int]:
     return [*first, *(rank for rank in range(len(seats)) if rank not in set(first))]
 
 
-def _exactly(routes: Routes, demand: Demand, best: Seated, units: Sequence[Sequence[int]], proven: str) -> Seated:
+def _exactly(routes: Routes, demand: Demand, best: Seated, units: Tier, proven: str) -> Seated:
     """CP-SAT on whole units: which unit's ranks go to which unit, each rank to the same place inside."""
     blocks = _blocks(best.seats, units)
     if blocks is None:
@@ -156,7 +186,7 @@ def _exactly(routes: Routes, demand: Demand, best: Seated, units: Sequence[Seque
     return Seated(seats, cost, said)
 
 
-def _blocks(seats: Ints, units: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]] | None:
+def _blocks(seats: Ints, units: Tier) -> list[tuple[int, list[int]]] | None:
     """Of each unit with ranks: its number, and the rank on each of its devices (-1: none). None: units differ."""
     if len({len(unit) for unit in units}) != 1:
         return None
@@ -167,16 +197,15 @@ def _blocks(seats: Ints, units: Sequence[Sequence[int]]) -> list[tuple[int, list
     return rows if there == len(seats) else None
 
 
-def _instance(
-    routes: Routes, demand: Demand, blocks: Sequence[tuple[int, list[int]]], units: Sequence[Sequence[int]]
-) -> Instance:
+def _instance(routes: Routes, demand: Demand, blocks: Sequence[tuple[int, list[int]]], units: Tier) -> Instance:
     """What blocks of ranks load by the units that they stand on."""
     inside = np.array(units, dtype=np.int64)
-    block_of = np.zeros(demand.ranks, dtype=np.int64)
-    place_of = np.zeros(demand.ranks, dtype=np.int64)
+    count = 1 + max(rank for _, ranks in blocks for rank in ranks)
+    block_of = np.zeros(count, dtype=np.int64)
+    place_of = np.zeros(count, dtype=np.int64)
     for block, (_, ranks) in enumerate(blocks):
         for place, rank in enumerate(ranks):
-            if 0 <= rank < demand.ranks:
+            if rank >= 0:
                 block_of[rank], place_of[rank] = block, place
     a, b = block_of[demand.source], block_of[demand.target]
     pairs = sorted({(min(x, y), max(x, y)) for x, y in zip(a.tolist(), b.tolist(), strict=True) if x != y})

@@ -37,39 +37,40 @@ class Demand:
     target: Ints
     sent_bytes: Floats
 
-    @property
-    def ranks(self) -> int:
-        """One more than the highest rank that sends or receives."""
-        return int(max(self.source.max(initial=-1), self.target.max(initial=-1))) + 1
 
-
-def demand_of(groups: Mapping[str, Ints], sent_bytes: Mapping[str, float]) -> Demand:
+def demand_of(groups: Mapping[str, Ints], sent_bytes: Mapping[str, float], part: Ints | None = None) -> Demand:
     """Who sends what to whom, all groups of all axes at once.
 
     `sent_bytes`: bytes that one rank sends per step, by axis. TP, CP, DP, ETP and EDP send to the next member, round
     the ring; EP sends to all others alike; PP sends half of it to the next stage and half to the one before.
+    `part`: a number per rank; ranks of a part are taken as one, and what they send each other is left out.
     """
-    size = 1 + max(int(table.max(initial=0)) for table in groups.values())
-    pairs: dict[int, float] = {}
+    part = np.arange(1 + max(int(table.max(initial=0)) for table in groups.values())) if part is None else part
+    size = 1 + int(part.max(initial=0))
+    total = np.zeros(size * size)
     for axis, bytes_ in sent_bytes.items():
-        table = groups[axis]
+        table = part[groups[axis]]
         members = table.shape[1]
         if members == 1 or bytes_ == 0.0:
             continue
-        if axis in RINGS:
-            steps, shares = [1], [1.0]
-        elif axis == "ep":
-            steps, shares = list(range(1, members)), [1.0 / (members - 1)] * (members - 1)
-        else:
-            steps, shares = [1, -1], [0.5, 0.5]
-        for step, share in zip(steps, shares, strict=True):
-            ends = np.roll(table, -step, axis=1)
-            a, b = (table[:, :-1], ends[:, :-1]) if axis == "pp" and step == 1 else (table, ends)
-            a, b = (table[:, 1:], ends[:, 1:]) if axis == "pp" and step == -1 else (a, b)
-            for key in (a * size + b).ravel().tolist():
-                pairs[key] = pairs.get(key, 0.0) + bytes_ * share
-    keys = np.array(sorted(pairs), dtype=np.int64)
-    return Demand(keys // size, keys % size, np.array([pairs[key] for key in keys.tolist()], dtype=np.float64))
+        for step, share in _steps(axis, members):
+            source, target = table, np.roll(table, -step, axis=1)
+            if axis == "pp":  # a line, not a ring
+                kept = slice(None, -1) if step == 1 else slice(1, None)
+                source, target = source[:, kept], target[:, kept]
+            total += bytes_ * share * np.bincount((source * size + target).ravel(), minlength=size * size)
+    total[:: size + 1] = 0.0
+    keys = np.flatnonzero(total)
+    return Demand(keys // size, keys % size, total[keys])
+
+
+def _steps(axis: str, members: int) -> list[tuple[int, float]]:
+    """How many places on a member sends to, and what share of its bytes."""
+    if axis in RINGS:
+        return [(1, 1.0)]
+    if axis == "pp":
+        return [(1, 0.5), (-1, 0.5)]
+    return [(step, 1.0 / (members - 1)) for step in range(1, members)]
 
 
 @dataclass(frozen=True)

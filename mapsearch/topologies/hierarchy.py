@@ -1,6 +1,6 @@
 """Levels derived from a graph: fan-out, bandwidth per device by cut, latency, kind.
 
-Contents: derived_levels, fabric_of_graph, regular_members, innermost_units.
+Contents: derived_levels, fabric_of_graph, regular_members, unit_nodes.
 """
 
 from __future__ import annotations
@@ -105,12 +105,15 @@ def regular_members(topology: Topology) -> list[str]:
     return [grouping.units[unit].nodes[0] for unit in units]
 
 
-def innermost_units(topology: Topology) -> list[list[str]]:
-    """All devices that work and are joined, those of each innermost unit together. Raises InputError."""
+def unit_nodes(topology: Topology) -> list[dict[str, str]]:
+    """For every tier, innermost first: the unit of each node inside one, called after its first device."""
     graph, _ = _largest_part(_without_hosts(graph_of(topology)))
     grouping = grouped(graph)
-    units = [grouping.units[number] for number in (grouping.tiers[1] if len(grouping.tiers) > 1 else [])]
-    return [[grouping.units[child].nodes[0] for child in unit.children] for unit in units]
+    found = []
+    for tier in grouping.tiers[1:-1]:
+        units = [grouping.units[number] for number in tier]
+        found.append({node: f"unit of {unit.nodes[0]}" for unit in units for node in unit.nodes})
+    return found
 
 
 def _in_order(grouping: Grouping, wirings: Mapping[int, Wiring], number: int) -> list[int]:

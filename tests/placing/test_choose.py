@@ -10,7 +10,8 @@ import pytest
 
 from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
-from mapsearch.placing.choose import choose, fixed_order
+from mapsearch.placing.choose import choose
+from mapsearch.placing.chosen import fixed_order
 from mapsearch.placing.loads import Cost, cost_of, demand_of, link_seconds, routes_of
 from mapsearch.topologies import Topology
 from mapsearch.topologies.graph import graph_of, nodes_of_type
@@ -200,3 +201,26 @@ def test_loads_of_links_add_up():
         if a in out:
             out[a] += bytes_
     assert list(out.values()) == pytest.approx([15.0] * 8)
+
+
+def test_a_large_graph_is_looked_at_unit_by_unit():
+    """Five racks of 128 for four stages; rack 1's uplink is a tenth: it is the spare one."""
+    places = itertools.product(range(5), range(8), range(16))
+    links = [(f"g{rack:02}.{leaf}.{device}", f"leaf{rack}.{leaf}", 100) for rack, leaf, device in places]
+    links += [(f"leaf{rack}.{leaf}", f"rack{rack}", 800) for rack in range(5) for leaf in range(8)]
+    links += [(f"rack{rack}", "spine", 40 if rack == 1 else 400) for rack in range(5)]
+    topology = graph(links)
+    sent = {"tp": 10e9, "dp": 20e9, "pp": 8e9, "ep": 5e9, "etp": 0.0, "edp": 1e9}
+    placement = {
+        "tp": {"tier1": 16}, "dp": {"tier2": 8}, "pp": {"tier3": 4}, "ep": {"tier1": 16}, "edp": {"tier2": 8},
+    }  # fmt: skip
+    mapping = Mapping(tp=16, dp=8, pp=4, ep=16, edp=8, placement=placement)
+    chosen = choose(mapping, topology, sent)
+    assert len(set(chosen.placed.devices)) == 512
+    assert not any(device.startswith("g01.") for device in chosen.placed.devices)
+    for axis, depth in (("tp", 2), ("ep", 2), ("dp", 1)):
+        for group in chosen.placed.groups[axis].tolist():
+            assert len({tuple(chosen.placed.devices[rank].split(".")[:depth]) for rank in group}) == 1
+    # 128 ranks of a middle stage send 4 GB to either side through 400 GB/s; rack 1 would take ten times as long.
+    assert chosen.cost.worst_s == pytest.approx(128 * 8 / 400)
+    assert chosen.given.worst_s > 2 * chosen.cost.worst_s

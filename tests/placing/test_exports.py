@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -191,3 +194,71 @@ def test_our_rank_groups_are_those_of_the_arguments():
         ours = rank_groups(sizes)
         for axis in SIZES:
             assert sorted(map(tuple, theirs[axis])) == sorted(map(tuple, ours[axis].tolist())), axis
+
+
+def written(files, folder):
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def shell(script, *arguments, path=None, **environment):
+    """Run a script with only these variables, and with fake programs first on the path."""
+    search = f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"]
+    found = subprocess.run(
+        ["sh", str(script), *arguments], env={"PATH": search, **environment}, capture_output=True, text=True, check=True
+    )
+    return found.stdout
+
+
+def fake(folder, name, body):
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def swapped_job():
+    """Two hosts of two; TP runs over the hosts, so that ranks 0, 2 are on the first and 1, 3 on the second."""
+    placement = {"tp": {"l1": 2}, "dp": {"l0": 2}, "etp": {"l1": 2}, "edp": {"l0": 2}}
+    return job_of(Mapping(tp=2, dp=2, etp=2, edp=2, placement=placement), cluster(2, 2))
+
+
+def test_a_slurm_task_gets_its_devices_and_its_rank(tmp_path):
+    """srun sets the node's name, the task's number and its local number; the scripts make torch's variables of them."""
+    folder = written(exported(swapped_job(), "slurm"), tmp_path)
+    told = {"SLURMD_NODENAME": "l01", "SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_LOCALID": "1"}
+    show = 'echo "$CUDA_VISIBLE_DEVICES $RANK $WORLD_SIZE $LOCAL_RANK"'
+    assert shell(folder / "task.sh", "sh", "-c", show, **told) == "0,1 3 4 1\n"
+    fake(tmp_path, "srun", 'echo "$SLURM_HOSTFILE" "$@"')
+    started = shell(folder / "launch.sh", "python", "train.py", path=tmp_path).split()
+    assert started[1:4] == ["--distribution=arbitrary", "--nodes=2", "--ntasks=4"]
+    assert Path(started[0]).read_text().split() == ["l00", "l01", "l00", "l01"]
+    assert started[-2:] == ["python", "train.py"]
+
+
+def test_an_mpi_rank_gets_its_devices(tmp_path):
+    folder = written(exported(swapped_job(), "rankfile"), tmp_path)
+    told = {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    show = 'echo "$CUDA_VISIBLE_DEVICES $RANK $WORLD_SIZE $LOCAL_RANK"'
+    assert shell(folder / "task.sh", "sh", "-c", show, MAPSEARCH_HOST="l00", **told) == "0,1 2 4 1\n"
+    fake(tmp_path, "mpirun", 'echo "$@"')
+    started = shell(folder / "launch.sh", "python", "train.py", path=tmp_path)
+    assert f"-np 4 --map-by rankfile:file={folder}/rankfile" in started
+
+
+def test_torchrun_is_told_its_node_rank(tmp_path):
+    folder = written(exported(job_of(Mapping(tp=2, dp=2, etp=2, edp=2), cluster(2, 2)), "torchrun"), tmp_path)
+    fake(tmp_path, "torchrun", 'echo "$CUDA_VISIBLE_DEVICES" "$@"')
+    started = shell(folder / "launch.sh", "train.py", path=tmp_path, MAPSEARCH_HOST="l01")
+    assert started.split() == [
+        "0,1", "--nnodes=2", "--nproc-per-node=2", "--node-rank=1", "--master-addr=l00", "--master-port=29500",
+        "train.py",
+    ]  # fmt: skip
+
+
+def test_rails_stay_rails():
+    """Ranks that differ on an outer level only have the same device number on their hosts."""
+    job = job_of(Mapping(tp=4, dp=2, pp=3, ep=8), cluster(4, 2, 3))
+    for axis in ("dp", "pp"):
+        for group in job.placed.groups[axis].tolist():
+            assert len({job.seats[rank][1] for rank in group}) == 1
