@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front, FrontPoint
     from mapsearch.fronts import pareto
+    from mapsearch.guideline import Guidelines
+    from mapsearch.hypotheses.api import guidelines
     from mapsearch.inventories.mapping import Mapping
     from mapsearch.inventories.model import Model
     from mapsearch.inventories.profile import Profile
@@ -38,6 +40,7 @@ __all__ = [
     "Explanation",
     "Front",
     "FrontPoint",
+    "Guidelines",
     "InputError",
     "Mapping",
     "MapsearchError",
@@ -52,6 +55,7 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "guidelines",
     "pareto",
     "sensitivity",
     "solve",
@@ -71,6 +75,8 @@ _HOMES = {
     "FrontPoint": "mapsearch.front",
     "Comparison": "mapsearch.comparison",
     "Explanation": "mapsearch.explanation",
+    "guidelines": "mapsearch.hypotheses.api",
+    "Guidelines": "mapsearch.guideline",
     "sweep": "mapsearch.sweeps.run",
     "SweepResult": "mapsearch.sweeps.run",
     "Answer": "mapsearch.answer",

@@ -1,6 +1,6 @@
 """The Python API: `solve` ranks the fastest mappings with proof, `check` judges one mapping.
 
-Contents: solve, check.
+Contents: solve, check, band_of, Inputs, read_inputs.
 
 Inputs are names of built-in documents, paths, or typed objects. A user's mistake raises MapsearchError; that nothing
 fits is an answer.
@@ -179,6 +179,22 @@ def _mapping(given: str | Mapping | RankedMapping) -> Mapping:
     return validate(Mapping, documents.load(given), file=given)
 
 
+def band_of(facts: Facts) -> ErrorBand | None:
+    """How far off comparable runs were, for a profile that was fitted to some."""
+    if facts.profile.evidence != "fitted":
+        return None
+    found = shipped().band(facts.profile, "moe" if facts.model.moe else "dense")
+    if found is None:
+        return None
+    return ErrorBand(
+        group=found.group,
+        rows=found.rows,
+        share=found.share,
+        order_share=found.order_share,
+        statement=found.rests_on,
+    )
+
+
 def _told_apart(mappings: list[RankedMapping], band: ErrorBand | None) -> list[RankedMapping]:
     """The ranking with those marked that the model cannot tell from the first."""
     if band is None or not mappings:
@@ -292,22 +308,6 @@ class _Work:
         self.notes.append("interrupted before it was known why nothing fits")
         return {}
 
-    def band(self) -> ErrorBand | None:
-        """How far off comparable runs were, for a profile that was fitted to some."""
-        facts = self.problem.facts
-        if facts.profile.evidence != "fitted":
-            return None
-        found = shipped().band(facts.profile, "moe" if facts.model.moe else "dense")
-        if found is None:
-            return None
-        return ErrorBand(
-            group=found.group,
-            rows=found.rows,
-            share=found.share,
-            order_share=found.order_share,
-            statement=found.rests_on,
-        )
-
     def status(self, mappings: list[RankedMapping]) -> Status:
         """What is known: see docs/reference/answer.md."""
         complete = self.found is not None and self.found.complete
@@ -319,7 +319,7 @@ class _Work:
 
     def answer(self, inputs: Inputs) -> Answer:
         """The answer, whatever phase was reached."""
-        band = self.band()
+        band = band_of(self.problem.facts)
         mappings = _told_apart(self.ranked(), band)
         status = self.status(mappings)
         why = self.conflict() if status == "infeasible" else {}

@@ -25,6 +25,10 @@ COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
     "explain": ("mapsearch.cli.explain:command", "What binds a mapping, why nothing fits, or why not that one."),
+    "guidelines": (
+        "mapsearch.cli.guidelines:command",
+        "Rules of thumb on trial: which hold for this model and cluster.",
+    ),
     "pareto": ("mapsearch.cli.pareto:command", "The exact front of step time and other objectives."),
     "sensitivity": ("mapsearch.cli.sensitivity:command", "The optimum as a function of one input, with breakpoints."),
     "compare": ("mapsearch.cli.compare:command", "Put answers, or fronts, side by side."),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mapsearch.answer import Answer
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
+    from mapsearch.guideline import Guidelines
     from mapsearch.inventories.run import Run
     from mapsearch.parametric import Sensitivity
 
@@ -33,7 +34,7 @@ else:  # click before 8.4 has no type parameter here
     TextType = NumberType = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
-D = TypeVar("D", "Answer", "Front", "Sensitivity", "Explanation")
+D = TypeVar("D", "Answer", "Front", "Sensitivity", "Explanation", "Guidelines")
 
 DEFAULT_MODEL = "moe-5t"
 DEFAULT_RUN = "long-context-128k"

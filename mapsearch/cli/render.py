@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from mapsearch.comparison import Comparison
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
+    from mapsearch.guideline import Guidelines
     from mapsearch.parametric import Sensitivity
     from mapsearch.placement import Placement
     from mapsearch.verdict import Verdict
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Verdict | Placement
+    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Guidelines | Verdict | Placement
 
 _PIPE_WIDTH = 120
 

@@ -25,6 +25,7 @@ DOCUMENTS = {
     "sensitivity": "mapsearch.parametric:Sensitivity",
     "comparison": "mapsearch.comparison:Comparison",
     "explanation": "mapsearch.explanation:Explanation",
+    "guidelines": "mapsearch.guideline:Guidelines",
     "check": "mapsearch.answer:CheckReport",
     "placement": "mapsearch.placement:Placement",
     "verdict": "mapsearch.verdict:Verdict",

@@ -22,6 +22,7 @@ from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, s
 if TYPE_CHECKING:
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
+    from mapsearch.guideline import Guidelines
     from mapsearch.parametric import Sensitivity
 
 _STATUS_STYLE = {
@@ -291,7 +292,7 @@ def searched(space: Space) -> str:
 
 
 def resting_lines(
-    facts: Sequence[str], result: Answer | Front | Sensitivity | Explanation, width: int, *, verbose: bool
+    facts: Sequence[str], result: Answer | Front | Sensitivity | Explanation | Guidelines, width: int, *, verbose: bool
 ) -> list[Text]:
     """Facts about a search, then what was not proven, what the numbers rest on, and notes."""
     told = [
@@ -305,7 +306,12 @@ def resting_lines(
 
 
 def heading(
-    result: Answer | Front | Sensitivity | Explanation, verdict: str, style: str, width: int, *, more: str = ""
+    result: Answer | Front | Sensitivity | Explanation | Guidelines,
+    verdict: str,
+    style: str,
+    width: int,
+    *,
+    more: str = "",
 ) -> list[Text]:
     """The status and what it means, and the inputs that it is about."""
     head = flowed(f"{result.status.upper()}: {verdict}", width=width, hang=2)

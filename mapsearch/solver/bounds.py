@@ -1,6 +1,7 @@
 """Lower bounds of cells: quick ones for whole groups, sharp ones for the cells of one DP size.
 
-Contents: compute_floor_s, has_options, quick_bound, memory_floor, memory_limit, Slice, slice_bounds.
+Contents: compute_floor_s, has_options, quick_bound, memory_floor, memory_limit, Slice, slice_bounds, leasts,
+quick_leasts, cell_pick.
 
 Each grid's sums are replaced by their least value over a list of options; the composition grows with every sum of a
 table (ramps are weighed in them, windows taken off what they hide), so what it then returns is a lower bound. The quick
@@ -86,7 +87,9 @@ def _expert_pick(tables: Tables, position: int) -> Pick:
     return by_microbatch(tables.products, int(tables.dp[position]), batches)
 
 
-def _cell_pick(position: int) -> Pick:
+def cell_pick(position: int) -> Pick:
+    """A view of cell tables at one DP size."""
+
     def pick(value: Num) -> Num:
         array = np.asarray(value)
         return array if array.ndim == 0 or array.shape[0] == 1 else array[position : position + 1]
@@ -95,7 +98,7 @@ def _cell_pick(position: int) -> Pick:
 
 
 def _composed(tables: Tables, position: int, best_a: list[StageSum], best_e: list[StageSum]) -> Floats:
-    pick = _cell_pick(position)
+    pick = cell_pick(position)
     own = tables.own[ALL_CLASSES]
     stages = [a + e + c.each(pick) for a, e, c in zip(best_a, best_e, own, strict=True)]
     constants = replace(tables.timing, steady_rounds=pick(tables.timing.steady_rounds))
@@ -112,7 +115,18 @@ def quick_bound(tables: Tables, position: int, limit_bytes: float) -> float:
     own = _own(tables, position)
     if not len(own) or not tables.allowed[position].any():
         return np.inf
-    pick_a, pick_e = _attention_pick(tables, own), _expert_pick(tables, position)
+    least_a, least_e = quick_leasts(tables, position)
+    best_a = [stage.each(least_a) for stage in tables.attention.sums[ALL_CLASSES]]
+    best_e = [stage.each(least_e) for stage in tables.expert.sums[ALL_CLASSES]]
+    possible = tables.allowed[position : position + 1] & (
+        _floor(tables, own, _expert_pick(tables, position)) <= limit_bytes
+    )
+    bound = _composed(tables, position, best_a, best_e)
+    return float(np.min(np.where(possible, bound, np.inf)))
+
+
+def quick_leasts(tables: Tables, position: int) -> tuple[Pick, Pick]:
+    """The least of attention and of expert tables over all options of one DP size."""
 
     def least(pick: Pick) -> Pick:
         def apply(value: Num) -> Num:
@@ -121,13 +135,7 @@ def quick_bound(tables: Tables, position: int, limit_bytes: float) -> float:
 
         return apply
 
-    best = [
-        [stage.each(least(pick)) for stage in table.sums[ALL_CLASSES]]
-        for pick, table in ((pick_a, tables.attention), (pick_e, tables.expert))
-    ]
-    possible = tables.allowed[position : position + 1] & (_floor(tables, own, pick_e) <= limit_bytes)
-    bound = _composed(tables, position, *best)
-    return float(np.min(np.where(possible, bound, np.inf)))
+    return least(_attention_pick(tables, _own(tables, position))), least(_expert_pick(tables, position))
 
 
 def _floor(tables: Tables, own: NDArray[np.intp], pick_e: Pick) -> Floats:
@@ -164,6 +172,19 @@ class Slice:
 
 def slice_bounds(tables: Tables, position: int, limit_bytes: float) -> Slice:
     """Lower bound of every cell of one DP size with so much memory per device."""
+    least_a, least_e, possible = leasts(tables, position, limit_bytes)
+    best_a = [stage.each(least_a) for stage in tables.attention.sums[ALL_CLASSES]]
+    best_e = [stage.each(least_e) for stage in tables.expert.sums[ALL_CLASSES]]
+    bound = _composed(tables, position, best_a, best_e)[..., 0]
+    allowed = tables.allowed[position : position + 1, ..., 0] & possible
+    return Slice(np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)[0], best_a, best_e)
+
+
+def leasts(tables: Tables, position: int, limit_bytes: float) -> tuple[Pick, Pick, Mask]:
+    """The least of attention and of expert tables over the options that fit in memory beside the smallest partner.
+
+    And which variants have such options of both grids; in the others the least is infinite.
+    """
     own = _own(tables, position)
     pick_a, pick_e = _attention_pick(tables, own), _expert_pick(tables, position)
     memory_a = tables.attention.memory.take(own)
@@ -173,11 +194,7 @@ def slice_bounds(tables: Tables, position: int, limit_bytes: float) -> Slice:
     allowed_a, allowed_e = pick_a(tables.attention.allowed), pick_e(tables.expert.allowed)
     least_a = _over_entries(pick_a, memory_a, fit_a, allowed_a)
     least_e = _over_entries(pick_e, memory_e, fit_e, allowed_e)
-    best_a = [stage.each(least_a) for stage in tables.attention.sums[ALL_CLASSES]]
-    best_e = [stage.each(least_e) for stage in tables.expert.sums[ALL_CLASSES]]
-    bound = _composed(tables, position, best_a, best_e)[..., 0]
-    allowed = tables.allowed[position : position + 1, ..., 0] & possible
-    return Slice(np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)[0], best_a, best_e)
+    return least_a, least_e, np.asarray(possible)
 
 
 def _fitting(tables: Tables, position: int, memory_a: GridMemory, limit: float) -> tuple[Mask, Mask]:

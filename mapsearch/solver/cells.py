@@ -1,6 +1,6 @@
 """One cell as a small joint problem: two option lists, and a composition that couples them.
 
-Contents: GridList, CellProblem, cell_problem, pair_view, expressions, evaluate, Block, block_of,
+Contents: GridList, CellProblem, cell_problem, pair_view, expressions, evaluate, Block, block_of, block_rows,
 option_bounds, option_bytes, widened, evaluate_block.
 
 This is what every backend solves: the exhaustive one by evaluating all pairs, CP-SAT and MILP by encoding the same
@@ -268,16 +268,19 @@ def block_of(tables: Tables, cells: list[Index], own: NDArray[np.intp], every: N
     return Block(tables, cells, joined, np.asarray(allowed_a, dtype=bool), np.asarray(allowed_e, dtype=bool))
 
 
+def block_rows(block: Block) -> Callable[[Num], Num]:
+    """Reads what a slice holds of its cells (a grid's best sums) at the cells of a block."""
+    index = tuple(np.array(block.cells).T)
+    return _Rows((np.zeros_like(index[0]), *index[1:]))
+
+
 def option_bounds(block: Block, best_attention: list[StageSum], best_expert: list[StageSum]) -> tuple[Floats, Floats]:
     """Lower bounds of every option of both grids, each with the best the other grid could add.
 
     Shapes: (cells, attention options) and (cells, expert options).
     """
-    index = tuple(np.array(block.cells).T)
-    index = (np.zeros_like(index[0]), *index[1:])
     joined, own = block.problem, block.problem.own[ALL_CLASSES]
-
-    rows = _Rows(index)
+    rows = block_rows(block)
 
     def here(stage: StageSum) -> StageSum:
         return stage.each(rows)

@@ -21,6 +21,7 @@ from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
 from mapsearch.solver.bounds import Slice, compute_floor_s, memory_limit, quick_bound, slice_bounds
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
+from mapsearch.solver.exposure import Limited, hopeless_cells, hopeless_options, hopeless_size, limited_at
 from mapsearch.solver.families import Families
 from mapsearch.solver.groups import turns
 from mapsearch.solver.problem import Problem
@@ -62,7 +63,8 @@ class Search:
     seconds_to_best: float
     groups: list[Tables]
     opened: dict[tuple[int, int], Ordered]
-    """Bounded cells by group and DP position; slices that are left out cannot beat the slowest listed mapping."""
+    """Bounded cells by group and DP position; slices that are left out cannot beat the slowest listed mapping, or break
+    a limit on exposure whatever is picked."""
     interrupted: bool = False
     """True when the user stopped it; what was found until then is in `top`."""
     k: int = 0
@@ -110,6 +112,8 @@ class _State:
     interrupted: bool = False
     floor_s: float = 0.0
     """Least step time of any mapping, tabulated or not."""
+    first: bool = False
+    """The first k mappings are enough."""
     untabulated: bool = False
     """Some part of the space was not even bounded: only `floor_s` is known of it."""
 
@@ -133,6 +137,8 @@ class _State:
             self.interrupt()
         if self.deadline is not None and time.monotonic() > self.deadline:
             self.cut_short = True
+        if self.first and self.top.full:
+            self.cut_short = True
         return self.cut_short
 
 
@@ -144,17 +150,19 @@ def search(
     deadline: float | None = None,
     report: Report | None = None,
     known_s: float = math.inf,
+    first: bool = False,
 ) -> Search:
     """The k fastest mappings, by bounds and exact evaluation; complete unless the deadline cut it short.
 
     `known_s`: slower mappings are left out from the start; k distinct ones are known to take at most so long, or only
-    those that do are asked for, and the list may hold fewer.
+    those that do are asked for, and the list may hold fewer. `first`: end with the first k mappings found, whatever
+    their times; when nothing fits, the search is complete all the same.
     """
     started = time.monotonic()
     tell = report or (lambda _progress: None)
     top = Top(k, cutoff_s=known_s * (1.0 + SLACK))
-    state = _State(problem, top, deadline, tell, started, floor_s=compute_floor_s(problem.facts))
-    if prune and np.isinf(known_s):
+    state = _State(problem, top, deadline, tell, started, floor_s=compute_floor_s(problem.facts), first=first)
+    if prune and np.isinf(known_s) and not first:
         _sketch(state)
     machine = _Machine(state, LOOK_AHEAD * memory_limit(problem))
     counts = _tabulated(machine, prune)
@@ -246,7 +254,7 @@ class _Machine:
         self.tables.append(tables)
         for position in range(len(tables.dp)):
             bound = quick_bound(tables, position, self.memory_bytes)
-            if np.isfinite(bound):
+            if np.isfinite(bound) and not hopeless_size(self.state.problem, tables, position):
                 heapq.heappush(self.heap, _Entry(bound, len(self.tables) - 1, position))
 
     def run(self, most: float = np.inf) -> None:
@@ -269,7 +277,9 @@ class _Machine:
         """Bound a slice sharply or evaluate its next block of cells, and queue what is left of it."""
         place, following = (entry.number, entry.position), 0
         if entry.rank < 0:
-            self.opened[place] = ordered_cells(self.tables[entry.number], entry.position, self.memory_bytes)
+            self.opened[place] = ordered_cells(
+                self.state.problem, self.tables[entry.number], entry.position, self.memory_bytes
+            )
         else:
             cutoff = self.state.top.cutoff_s
             most = int(np.searchsorted(self.opened[place].bounds, cutoff, side="right"))
@@ -287,16 +297,21 @@ class Ordered:
     sharp: Slice
     bounds: Floats
     cells: list[Index]
+    limited: tuple[Limited, ...] = ()
+    """Limits of exposure; cells that break one with every pair are not among `cells`."""
 
 
-def ordered_cells(tables: Tables, position: int, memory_bytes: float) -> Ordered:
-    """The cells of one DP size that may hold a pair within so much memory, by their bound."""
+def ordered_cells(problem: Problem, tables: Tables, position: int, memory_bytes: float) -> Ordered:
+    """The cells of one DP size that may hold a feasible pair within so much memory, by their bound."""
     sharp = slice_bounds(tables, position, memory_bytes)
+    limited = limited_at(problem, tables, position, memory_bytes, sharp)
     flat = sharp.bounds.reshape(-1)
+    if limited:
+        flat = np.where(hopeless_cells(limited, tables, position), np.inf, sharp.bounds).reshape(-1)
     order = np.argsort(flat, kind="stable")
     order = order[np.isfinite(flat[order])]
     places = np.stack(np.unravel_index(order, sharp.bounds.shape), axis=1)
-    return Ordered(sharp, flat[order], [(position, *place) for place in places.tolist()])
+    return Ordered(sharp, flat[order], [(position, *place) for place in places.tolist()], limited)
 
 
 def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
@@ -352,8 +367,11 @@ def _offer_all(state: _State, tables: Tables, found: Ordered, start: int, stop: 
     expert = np.arange(len(tables.expert.options))
     whole = block_of(tables, cells, attention, expert)
     bounds_a, bounds_e = option_bounds(whole, found.sharp.best_attention, found.sharp.best_expert)
-    attention = attention[(bounds_a <= cutoff).any(axis=0)]
-    expert = expert[(bounds_e <= cutoff).any(axis=0)]
+    fast_a, fast_e = bounds_a <= cutoff, bounds_e <= cutoff
+    if found.limited:
+        hopeless_a, hopeless_e = hopeless_options(found.limited, whole)
+        fast_a, fast_e = fast_a & ~hopeless_a, fast_e & ~hopeless_e
+    attention, expert = attention[fast_a.any(axis=0)], expert[fast_e.any(axis=0)]
     if not len(attention) or not len(expert):
         return
     result = evaluate_block(state.problem, block_of(tables, cells, attention, expert))

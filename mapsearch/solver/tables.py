@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapsearch.constraints.capacity import usable_hbm_bytes
+from mapsearch.constraints.exposure import limits
 from mapsearch.costs.sides import attention_times, cell_side, expert_times
 from mapsearch.costs.step import ALL_CLASSES, Side, StageSum, Timing, sums, timing, weighed, weighed_timing
 from mapsearch.costs.views import CellView
@@ -70,11 +71,10 @@ class Tables:
 
 def class_sets(problem: Problem) -> list[frozenset[str]]:
     """Sets of communication classes that the problem's relations compare the step with."""
-    run = problem.facts.run
     asked = [ALL_CLASSES]
-    if run.exposed_limit < 1.0 or problem.exposure:
+    if problem.exposure:
         asked.append(frozenset())
-    asked += [ALL_CLASSES - {name} for name in sorted(run.exposed_limit_by_class)]
+    asked += [ALL_CLASSES - limit.classes for limit in limits(problem.facts.run)]
     return list(dict.fromkeys(asked))
 
 

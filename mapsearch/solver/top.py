@@ -56,8 +56,13 @@ class Top:
         if len(self.by_key) > self.k:
             worst = max(self.by_key.values(), key=lambda c: c.order)
             del self.by_key[worst.key]
-        if len(self.by_key) == self.k:
+        if self.full:
             self.cutoff_s = min(self.cutoff_s, max(c.step_time_s for c in self.by_key.values()))
+
+    @property
+    def full(self) -> bool:
+        """Whether there are k of them."""
+        return len(self.by_key) == self.k
 
     @property
     def best_s(self) -> float:

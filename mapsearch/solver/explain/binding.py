@@ -165,7 +165,7 @@ def blocked_by(
     lists: dict[tuple[int, int], _Cells] = {}
     for number, tables in enumerate(found.groups):
         for position in range(len(tables.dp)):
-            known = _known(found, number, position, share, reach)
+            known = _known(problem, found, number, position, share, reach)
             cells = _cells(tables, position, reach, known) if known else None
             if cells and cells.cells:
                 lists[number, position] = cells
@@ -206,10 +206,11 @@ class _Cells:
     best_expert: list[StageSum]
 
 
-def _known(found: Search, number: int, position: int, share: float, reach: _Reach) -> Slice | None:
+def _known(problem: Problem, found: Search, number: int, position: int, share: float, reach: _Reach) -> Slice | None:
     """Bounds of one DP size: the search's own where they reach far enough; None where nothing can be faster."""
-    if share <= LOOK_AHEAD:
-        opened = found.opened.get((number, position))
+    opened = found.opened.get((number, position))
+    # Sizes that expose too much were not opened either, however fast they are.
+    if share <= LOOK_AHEAD and (opened or not any(_is_share(relation) for relation in problem.relations)):
         return opened.sharp if opened else None
     tables = found.groups[number]
     if quick_bound(tables, position, reach.memory_bytes) >= reach.slower_s:

@@ -106,13 +106,13 @@ class Probe:
             return None
         if all(relation.name in MEMORY for relation in problem.side("pair")):
             return lean.candidate
-        return self.fastest(problem)
+        return self.fastest(problem, first=True)
 
-    def fastest(self, problem: Problem) -> Candidate | None:
-        """The fastest mapping of a problem. Raises OutOfTime when the time ends before one is found."""
+    def fastest(self, problem: Problem, *, first: bool = False) -> Candidate | None:
+        """The fastest mapping of a problem, or the first found. Raises OutOfTime when the time ends before that."""
         self.hurry()
         # Of placements that differ, the pruned ones are dominated only while microbatches are whole.
-        found = search(problem, 1, prune=problem.whole_batches, deadline=self.deadline)
+        found = search(problem, 1, prune=problem.whole_batches, deadline=self.deadline, first=first)
         if found.interrupted:
             raise KeyboardInterrupt
         if not found.top and not found.complete:
