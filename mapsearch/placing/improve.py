@@ -152,7 +152,7 @@ class _Table:
         source, target = seats[demand.source[messages]], seats[demand.target[messages]]
         sent = demand.sent_bytes[messages]
         loads = routes.loads_bytes(source, target, sent) / routes.bytes_per_s
-        return loads, float(sent @ routes.hops[source, target].astype(np.float64))
+        return loads, float(sent @ routes.hops[source, target])
 
 
 def _busy(routes: Routes, demand: Demand, seats: Ints) -> list[int]:
@@ -220,7 +220,7 @@ def _instance(routes: Routes, demand: Demand, blocks: Sequence[tuple[int, list[i
         target = inside[second, place_of[demand.target[chosen]]]
         sent = demand.sent_bytes[chosen]
         loads = routes.loads_bytes(source, target, sent) / routes.bytes_per_s
-        return loads, float(sent @ routes.hops[source, target].astype(np.float64))
+        return loads, float(sent @ routes.hops[source, target])
 
     for block in range(len(blocks)):
         alone = (a == block) & (b == block)

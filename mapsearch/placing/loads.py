@@ -2,12 +2,12 @@
 
 Contents: Demand, demand_of, Routes, routes_of, link_seconds, Cost, cost_of, MAX_ROUTED_DEVICES.
 
-Messages take the shortest paths by links; at each node they split evenly over the next nodes on such paths (ECMP).
+Messages take the paths that an audit takes: the fastest kind of network that joins two devices, there all shortest
+paths in equal shares (`topologies.routing`).
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapsearch.errors import InputError
+from mapsearch.topologies.routing import Pairs, router_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -86,8 +87,8 @@ class Routes:
     """(entries): number of the link."""
     share: Floats
     """(entries): share of the pair's messages on that link."""
-    hops: Ints
-    """(devices, devices): links on a shortest path."""
+    hops: Floats
+    """(devices, devices): links on the way, on average over the paths."""
 
     def loads_bytes(self, source: Ints, target: Ints, sent_bytes: Floats) -> Floats:
         """Bytes on every link when devices, by index, send to devices."""
@@ -104,71 +105,41 @@ class Routes:
 
 
 def routes_of(graph: nx.Graph[str], devices: Sequence[str]) -> Routes:
-    """Routes between the given devices; hosts carry none. Raises InputError: too many devices, or no path."""
+    """Routes between the given devices, as an audit takes them (`topologies.routing`).
+
+    Raises InputError: too many devices, or two without a path.
+    """
     if len(devices) > MAX_ROUTED_DEVICES:
         raise InputError(
             f"has {len(devices):,} devices that work, too many to route pair by pair (limit {MAX_ROUTED_DEVICES})"
         )
-    near = {
-        node: [other for other in graph.adj[node] if graph.nodes[other]["type"] != "host"]
-        for node, facts in graph.nodes.items()
-        if facts["type"] != "host"
-    }
-    links = [(a, b) for a, others in near.items() for b in others]
-    number = {link: place for place, link in enumerate(links)}
-    hops = np.zeros((len(devices), len(devices)), dtype=np.int64)
-    rows: list[tuple[Ints, Ints, Floats]] = []
-    for end, target in enumerate(devices):
-        distance = _distances(near, target)
-        for start, source in enumerate(devices):
-            if source not in distance:
-                raise InputError(f"has no path from {source!r} to {target!r}")
-            hops[start, end] = distance[source]
-        share = np.zeros((len(devices), len(links)))
-        _split(near, distance, devices, number, share)
-        begin, link = (place.astype(np.int64) for place in np.nonzero(share))
-        rows.append((begin * len(devices) + end, link, share[begin, link]))
-    pair, link, part = (np.concatenate(column) for column in zip(*rows, strict=True))
-    order = np.argsort(pair, kind="stable")
-    first = np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=len(devices) ** 2))])
-    rates = np.array([graph.adj[a][b]["bytes_per_s"] for a, b in links], dtype=np.float64)
-    return Routes(tuple(devices), tuple(links), rates, first.astype(np.int64), link[order], part[order], hops)
-
-
-def _distances(near: Mapping[str, Sequence[str]], start: str) -> dict[str, int]:
-    distance = {start: 0}
-    queue = deque([start])
-    while queue:
-        node = queue.popleft()
-        for other in near[node]:
-            if other not in distance:
-                distance[other] = distance[node] + 1
-                queue.append(other)
-    return distance
-
-
-def _split(
-    near: Mapping[str, Sequence[str]],
-    distance: Mapping[str, int],
-    devices: Sequence[str],
-    number: Mapping[tuple[str, str], int],
-    share: Floats,
-) -> None:
-    """Fill in the shares of messages from all devices to the one that distances are counted from."""
-    passing: dict[str, Floats] = {}
-    place = {device: index for index, device in enumerate(devices)}
-    for node in sorted(distance, key=lambda name: -distance[name]):
-        flow = passing.pop(node, None)
-        if node in place and distance[node]:
-            flow = np.zeros(len(devices)) if flow is None else flow
-            flow[place[node]] += 1.0
-        if flow is None or not distance[node]:
-            continue
-        onward = [other for other in near[node] if distance.get(other) == distance[node] - 1]
-        for other in onward:
-            part = flow / len(onward)
-            share[:, number[node, other]] += part
-            passing[other] = passing[other] + part if other in passing else part.copy()
+    router = router_of(graph)
+    wires = router.wires
+    node = np.array([wires.place[device] for device in devices], dtype=np.int64)
+    one = np.ones(1)
+    first, links, parts = [np.zeros(1, dtype=np.int64)], [], []
+    hops = np.zeros((len(devices), len(devices)))
+    for start in range(len(devices)):
+        columns = [
+            [] if end == start else [Pairs(node[start : start + 1], node[end : end + 1], one)]
+            for end in range(len(devices))
+        ]
+        share = router.loads_bytes(columns)
+        end, link = np.nonzero(share)
+        links.append(link.astype(np.int64))
+        parts.append(share[end, link])
+        first.append(np.bincount(end, minlength=len(devices)))
+        hops[start] = share.sum(axis=1)
+    ends = [(wires.names[a], wires.names[b]) for a, b in zip(wires.tail.tolist(), wires.head.tolist(), strict=True)]
+    return Routes(
+        devices=tuple(devices),
+        links=tuple(ends),
+        bytes_per_s=wires.bytes_per_s,
+        first=np.cumsum(np.concatenate(first)).astype(np.int64),
+        link=np.concatenate(links),
+        share=np.concatenate(parts),
+        hops=hops,
+    )
 
 
 def link_seconds(routes: Routes, demand: Demand, seats: Ints) -> Floats:
@@ -193,6 +164,4 @@ class Cost:
 def cost_of(routes: Routes, demand: Demand, seats: Ints) -> Cost:
     """The cost of ranks on seats."""
     hops = routes.hops[seats[demand.source], seats[demand.target]]
-    return Cost(
-        float(link_seconds(routes, demand, seats).max(initial=0.0)), float(demand.sent_bytes @ hops.astype(float))
-    )
+    return Cost(float(link_seconds(routes, demand, seats).max(initial=0.0)), float(demand.sent_bytes @ hops))

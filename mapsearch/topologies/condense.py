@@ -87,5 +87,5 @@ def _contracted(graph: nx.Graph[str], home: Mapping[str, str]) -> nx.Graph[str]:
         first, second = home.get(a, a), home.get(b, b)
         if first != second:
             before = result.edges[first, second]["bytes_per_s"] if result.has_edge(first, second) else 0.0
-            result.add_edge(first, second, bytes_per_s=before + facts["bytes_per_s"])
+            result.add_edge(first, second, bytes_per_s=before + facts["bytes_per_s"], latency_s=facts["latency_s"])
     return result
