@@ -30,6 +30,7 @@ from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
 from mapsearch.progress import Progress
 from mapsearch.solver.alternatives import idle_devices_note, prices
+from mapsearch.solver.cores import core_notes, core_use
 from mapsearch.solver.legality import framework_notes, joint_margins
 from mapsearch.solver.problem import Problem, problem_of
 from mapsearch.solver.provenance import Named, provenance_of
@@ -325,8 +326,7 @@ class _Work:
         why = self.conflict() if status == "infeasible" else {}
         best = mappings[0].step_time_s if mappings else None
         bound = self.bound_s(best)
-        prices = self.prices()
-        notes = [*inputs.notes, *self.notes, *self.remarks(mappings, inputs.facts.fabric)]
+        core = core_use(self.problem, mappings[0]) if mappings else None
         found = self.found
         return Answer(
             status=status,
@@ -342,8 +342,9 @@ class _Work:
             provenance=provenance_of(inputs.named, inputs.devices),
             mappings=mappings,
             band=band,
-            prices=prices,
-            notes=notes,
+            prices=self.prices(),
+            core=core,
+            notes=[*inputs.notes, *core_notes(core), *self.notes, *self.remarks(mappings, inputs.facts.fabric)],
             interrupted=self.interrupted or requested(),
             timings_s=self.timings,
             **why,

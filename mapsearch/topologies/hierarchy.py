@@ -1,26 +1,26 @@
 """Levels derived from a graph: fan-out, bandwidth per device by cut, latency, kind.
 
-Contents: derived_levels, fabric_of_graph.
+Contents: Derived, derived, derived_levels, fabric_of_graph.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import networkx as nx
 
 from mapsearch.errors import InputError
-from mapsearch.topologies.core import Core, Path, Tree, regular_core
-from mapsearch.topologies.fabric import Fabric, Level
+from mapsearch.topologies.confidence import remarks
+from mapsearch.topologies.core import Core, Path, Site, Tree, regular_cores
+from mapsearch.topologies.fabric import Fabric, Level, resized
 from mapsearch.topologies.graph import graph_of, nodes_of_type
 from mapsearch.topologies.grouping import Grouping, grouped
 from mapsearch.topologies.known import level_suspicions
-from mapsearch.topologies.levels import resized
+from mapsearch.topologies.levels import other_cores, shape_words
 from mapsearch.topologies.spec import Topology
 from mapsearch.topologies.wiring import Wiring, latency_across, wire_tier
-from mapsearch.units import RATE, render
 
 DOMAIN_SHARE = 0.5
 """Tiers at least this fast, against the innermost, count to the high-bandwidth domain unless the document says."""
@@ -33,11 +33,11 @@ def fabric_of_graph(topology: Topology) -> Fabric:
     graph = graph_of(topology)
     down = [item for item in topology.down if isinstance(item, str)]
     try:
-        levels, notes = derived_levels(graph, topology.level_names, down)
+        found = derived(graph, topology.level_names, down)
     except InputError as problem:
         raise problem.within(topology.name) from None
-    levels = _with_domain(levels, topology.high_bandwidth)
-    notes = [*topology.warnings(), *level_suspicions(topology.device.name, levels), *notes]
+    levels = _with_domain(found.levels, topology.high_bandwidth)
+    notes = [*topology.warnings(), *level_suspicions(topology.device.name, levels), *found.notes]
     return Fabric(
         name=topology.name,
         device=topology.device.device(),
@@ -45,6 +45,8 @@ def fabric_of_graph(topology: Topology) -> Fabric:
         variable_all_to_all=topology.all_to_all == "variable",
         sources={**topology.sources, "levels": "derived from the graph"},
         notes=tuple(notes),
+        cores=found.cores,
+        site=found.site,
     )
 
 
@@ -57,10 +59,31 @@ def _with_domain(levels: list[Level], least: float | None) -> list[Level]:
     return result
 
 
+@dataclass(frozen=True)
+class Derived:
+    """What a graph was read as."""
+
+    levels: list[Level]
+    """Innermost first, with the most units that some regular part has of each."""
+    notes: list[str]
+    cores: tuple[tuple[int, ...], ...] = ()
+    """The regular parts, when units differ in size or something is missing."""
+    site: Site | None = None
+
+
 def derived_levels(
     graph: nx.Graph[str], names: list[str] | None = None, down: Sequence[str] = ()
 ) -> tuple[list[Level], list[str]]:
-    """Levels of a graph, innermost first, and notes on what is left out or approximated.
+    """Levels of the largest regular part of a graph, innermost first, and notes. Raises InputError as `derived`."""
+    found = derived(graph, names, down)
+    if not found.cores:
+        return found.levels, found.notes
+    sizes = zip(found.levels, found.cores[0], strict=True)
+    return [resized(level, size) for level, size in sizes if size > 1], found.notes
+
+
+def derived(graph: nx.Graph[str], names: list[str] | None = None, down: Sequence[str] = ()) -> Derived:
+    """Levels of a graph, its regular parts, and notes on what is left out or approximated.
 
     `down`: what was taken out of the graph before, to be named with the rest.
 
@@ -71,20 +94,28 @@ def derived_levels(
         raise InputError("has a single device that can be reached, so there are no levels to derive", field="nodes")
     grouping = grouped(graph)
     tiers = _wired(grouping)
-    core, paths = _core(grouping, tiers)
-    if not core.fan_outs:
+    tree, paths = _tree(grouping, tiers)
+    cores = regular_cores(tree)
+    if not cores[0].fan_outs:
         raise InputError(
             "has no regular core: its rings or tori differ in size; take the odd ones out with down", field="nodes"
         )
-    lost = {paths[path] for path in core.lost}
+    lost = [{paths[path] for path in core.lost} for core in cores]
+    never = set.intersection(*(_inside(grouping, units) for units in lost))
     named = _names(grouping, names)
+    most = [max(sizes) for sizes in zip(*(core.fan_outs for core in cores), strict=True)]
+    kept = tuple(tier for tier, size in enumerate(most, start=1) if size > 1)
     levels, notes = [], []
-    for tier, fan_out in enumerate(core.fan_outs, start=1):
-        if fan_out > 1:
-            level, remarks = _level(grouping, tiers[tier - 1], fan_out, named[tier - 1], _inside(grouping, lost))
-            levels.append(level)
-            notes += remarks
-    return levels, [*notes, *_left_out(grouping, core, lost, [*down, *cut_off])]
+    for tier in kept:
+        level, about = _level(grouping, tiers[tier - 1], most[tier - 1], named[tier - 1], never)
+        levels.append(level)
+        notes += about
+    gone = (*down, *cut_off)
+    if len(grouping.tiers[0]) == cores[0].devices and not gone:
+        return Derived(levels, notes)
+    notes += _left_out(grouping, cores, lost[0], gone)
+    site = Site(tree, kept, lambda path: _label(grouping, paths[path]), gone)
+    return Derived(levels, notes, tuple(tuple(core.fan_outs[tier - 1] for tier in kept) for core in cores), site)
 
 
 def _without_hosts(graph: nx.Graph[str]) -> nx.Graph[str]:
@@ -122,8 +153,8 @@ def _wired(grouping: Grouping) -> list[dict[int, Wiring]]:
     return result
 
 
-def _core(grouping: Grouping, tiers: list[dict[int, Wiring]]) -> tuple[Core, dict[Path, int]]:
-    """The largest regular core, and the unit of each path."""
+def _tree(grouping: Grouping, tiers: list[dict[int, Wiring]]) -> tuple[Tree, dict[Path, int]]:
+    """The units as a tree, and the unit of each path."""
     root = grouping.current[0]
     paths: dict[Path, int] = {(): root}
     listed: dict[Path, int] = {}
@@ -136,7 +167,7 @@ def _core(grouping: Grouping, tiers: list[dict[int, Wiring]]) -> tuple[Core, dic
             paths[*path, index] = child
             todo.append(((*path, index), child))
     whole = tuple(any(wiring.kind in ("ring", "torus") for wiring in wirings.values()) for wirings in tiers)
-    return regular_core(Tree(sizes=(0,) * len(tiers), listed=listed, whole=whole)), paths
+    return Tree(sizes=(0,) * len(tiers), listed=listed, whole=whole), paths
 
 
 def _inside(grouping: Grouping, lost: set[int]) -> set[int]:
@@ -163,32 +194,18 @@ def _level(
         for child, rate in wiring.egress.items()
         if child not in lost
     }
-    slowest, fastest = min(rates.values()), max(rates.values())
     size = len(grouping.units[first].children)
     level = Level(
         name=name,
         kind=kind,
         size=size,
-        bytes_per_s=slowest,
+        bytes_per_s=min(rates.values()),
         latency_s=latency_across(grouping, first, kind),
-        dims=dims if size == fan_out else (),
+        dims=dims,
         in_network_reduction=all(wiring.in_network_reduction for wiring in kept.values()),
     )
-    notes = []
-    if not all(wiring.regular for wiring in kept.values()):
-        notes.append(
-            f"level {name}: units are joined in no regular shape (mesh, ring, torus or switch); taken as a switch at "
-            f"{render(float(f'{slowest:.4g}'), RATE)} per device, the narrowest cut found"
-        )
-    if fastest > slowest * 1.01:
-        weak = min(rates, key=lambda child: rates[child])
-        notes.append(
-            f"level {name}: bandwidth per device is from {slowest / 1e9:,.4g} to {fastest / 1e9:,.4g} GB/s; the lowest "
-            f"counts (at {_label(grouping, weak)})"
-        )
-    if len({wiring.kind for wiring in kept.values()}) > 1:
-        notes.append(f"level {name}: units differ in kind; taken as {kind}, the commonest")
-    return resized(level, fan_out), notes
+    labels = {child: _label(grouping, child) for child in (min(rates, key=lambda child: rates[child]),)}
+    return resized(level, fan_out), remarks(name, kind, kept, rates, labels)
 
 
 def _label(grouping: Grouping, number: int) -> str:
@@ -215,17 +232,14 @@ def _names(grouping: Grouping, given: list[str] | None) -> list[str]:
     return names[:count] if len(set(names[:count])) == count else [f"tier{tier}" for tier in range(1, count + 1)]
 
 
-def _left_out(grouping: Grouping, core: Core, lost: set[int], gone: list[str]) -> list[str]:
-    """`gone`: devices that are not in the grouping at all, and other nodes that are down."""
-    present = len(grouping.tiers[0])
-    if present == core.devices and not gone:
-        return []
+def _left_out(grouping: Grouping, cores: list[Core], lost: set[int], gone: Sequence[str]) -> list[str]:
+    """`lost`: of the largest core; `gone`: devices that are not in the grouping at all, and other nodes down."""
+    present, core = len(grouping.tiers[0]), cores[0]
     labels = [*gone, *(_label(grouping, number) for number in sorted(lost))]
     shown = ", ".join(labels[:NAMED]) + (f" and {len(labels) - NAMED:,} more" if len(labels) > NAMED else "")
     spare = "the last units of those that have more" if any(core.spare) else ""
     parts = " and ".join(part for part in (shown, spare) if part)
-    shape = " x ".join(str(size) for size in reversed(core.fan_outs))
     return [
-        f"uses {core.devices:,} of {present:,} devices that work and are joined, as {shape} so that fan-outs are "
-        f"equal; left out: {parts}"
+        f"uses at most {core.devices:,} of {present:,} devices that work and are joined, as "
+        f"{shape_words(core.fan_outs)} so that fan-outs are equal; left out: {parts}{other_cores(cores)}"
     ]

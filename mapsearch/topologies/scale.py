@@ -9,7 +9,8 @@ import math
 from typing import Any
 
 from mapsearch.errors import InputError
-from mapsearch.topologies.levels import level_of, resized
+from mapsearch.topologies.fabric import resized
+from mapsearch.topologies.levels import level_of
 from mapsearch.topologies.spec import LevelSpec, Topology
 from mapsearch.units import RATE, render
 
@@ -48,7 +49,7 @@ def levels_form(topology: Topology) -> Topology:
 
     if topology.levels:
         return topology
-    fabric = fabric_of(topology)
+    fabric = fabric_of(topology).regular
     levels = [
         LevelSpec(
             name=level.name,
