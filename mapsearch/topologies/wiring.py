@@ -120,10 +120,13 @@ def _wiring(grouping: Grouping, number: int, inside: _Inside, flows: _Flows) -> 
 
 
 def _spread(linked: Mapping[int, Mapping[int, float]], dims: tuple[int, ...]) -> tuple[float, float]:
-    """Weakest and strongest link; an axis of 2 has both its links to one neighbour, which is no difference."""
+    """Weakest and strongest link; an axis of 2 has both its links to one neighbour, which is no difference.
+
+    Two axes of 2 are known as one of 4.
+    """
     rates = {rate for others in linked.values() for rate in others.values()}
     low = min(rates)
-    double = 2.0 * low if 2 in dims else float("inf")
+    double = 2.0 * low if {2, 4} & {*dims} else float("inf")
     return low, max(rate / 2.0 if double <= rate * NEAR and rate <= double * NEAR else rate for rate in rates)
 
 

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from mapsearch.api import check, read_inputs, solve
 from mapsearch.costs.placement import core_fan_outs, stepped_counts
-from mapsearch.errors import InputError
+from mapsearch.errors import InputError, UsageError
+from mapsearch.explaining.api import explain
+from mapsearch.inventories.base import load_inventory
+from mapsearch.inventories.run import Run
 from mapsearch.solver.backends.packing import common_places
 from mapsearch.solver.cores import taken_units
 from mapsearch.solver.problem import problem_of
@@ -97,6 +100,28 @@ def test_a_mapping_with_more_units_than_stand_together_is_refused():
     mapping = solve(topology="asic", top=1, proof="none").mappings[0]
     with pytest.raises(InputError, match=r"4,096 devices|holds no more than"):
         check(mapping, topology=topology)
+
+
+def test_holes_cost_what_the_repaired_cluster_gains():
+    """Against searches of each repaired cluster by itself."""
+    down = ["rack1/board0/device3", "rack2"]
+    whole = load_topology("asic").replaced(levels=_sized((4, 2, 8)))
+    run = load_inventory(Run, "long-context-128k").replaced(sequence_length=4096, global_batch=64)
+
+    def tokens_per_s(broken):
+        found = solve("mixtral-8x7b", run, whole.replaced(down=broken), top=1, proof="none")
+        return found.mappings[0].tokens_per_s
+
+    told = explain("mixtral-8x7b", run, whole.replaced(down=down), holes=True)
+    assert [hole.hole for hole in told.holes] == ["all 2", *down]
+    now = tokens_per_s(down)
+    for hole, left in zip(told.holes, ([], down[1:], down[:1]), strict=True):
+        assert hole.tokens_per_s == pytest.approx(now)
+        assert hole.repaired_tokens_per_s == pytest.approx(max(now, tokens_per_s(left)))
+        assert hole.gain == pytest.approx(hole.repaired_tokens_per_s / now - 1.0)
+    assert told.holes[0].gain > 0.05 and "holes" in told.to_json()
+    with pytest.raises(UsageError, match="nothing of asic is down"):
+        explain("mixtral-8x7b", run, whole, holes=True)
 
 
 def site(sizes, broken):
