@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from mapsearch.answer import RankedMapping, Space
-from mapsearch.api import Inputs, Watch, read_inputs
+from mapsearch.api import Watch
 from mapsearch.costs.estimate import point_of
 from mapsearch.errors import InputError, UsageError
 from mapsearch.explaining.holes import check_holes, hole_costs
@@ -20,6 +20,7 @@ from mapsearch.explaining.stability import stability
 from mapsearch.explaining.whynot import Asked, why_not
 from mapsearch.explaining.wishes import read_wish
 from mapsearch.explanation import Explanation, HoleCost, Stability, WhyNot
+from mapsearch.inputs import Inputs, decided, read_inputs
 from mapsearch.interrupts import Interrupts, interruptible, requested
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
@@ -78,10 +79,10 @@ def explain(
     started = time.monotonic()
     wish = None if why_not is None else read_wish(why_not)
     with Interrupts():
-        inputs = read_inputs(model, run, topology, profile, devices)
+        deadline = None if time_limit is None else started + time_limit
+        inputs = decided(read_inputs(model, run, topology, profile, devices), deadline)
         check_weights(weights, inputs.facts)
         broken = check_holes(inputs.named[0].record) if holes else None
-        deadline = None if time_limit is None else started + time_limit
         work = _Work(problem_of(inputs.facts), inputs, rank, deadline, progress or (lambda _progress: None))
         work.search(max(rank, TOP))
         if wish is not None:

@@ -15,7 +15,6 @@ from mapsearch.solver.explain.binding import difference
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.top import Candidate
 from mapsearch.topologies import fabric_of
-from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.spec import LinkName, Topology
 
 MOST = 32
@@ -58,9 +57,14 @@ def _cost(
 ) -> HoleCost:
     name, down = repaired
     facts = problem.facts
-    fabric: Fabric = fabric_of(topology.replaced(down=down))
-    whole = problem.with_facts(replace(facts, fabric=fabric))
-    faster, complete = fastest_below(whole, best.step_time_s, deadline)
+    whole = fabric_of(topology.replaced(down=down))
+    faster, complete, cutoff_s = None, True, best.step_time_s
+    for fabric in (whole, *whole.alternatives):
+        if fabric.device.name == facts.fabric.device.name:  # another type of device has a profile of its own
+            found, ended = fastest_below(problem.with_facts(replace(facts, fabric=fabric)), cutoff_s, deadline)
+            complete = complete and ended
+            if found is not None:
+                faster, cutoff_s, whole = found, found.step_time_s, fabric
     now_s = best.step_time_s
     then_s = faster.step_time_s if faster and faster.step_time_s < now_s * (1.0 - SAME) else now_s
     tokens = facts.run.tokens_per_step
@@ -70,6 +74,6 @@ def _cost(
         tokens_per_s=tokens / now_s,
         repaired_tokens_per_s=tokens / then_s if complete or faster else None,
         gain=now_s / then_s - 1.0,
-        devices=fabric.devices,
+        devices=whole.devices,
         unlock=difference(best.key, faster.key) if faster and then_s < now_s else "",
     )

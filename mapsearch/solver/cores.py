@@ -1,6 +1,6 @@
 """The devices behind a core: which units of an irregular cluster a mapping takes, what is spare and what is stranded.
 
-Contents: Taken, taken_units, core_use, core_notes.
+Contents: Taken, taken_units, core_use, core_notes, first_names.
 """
 
 from __future__ import annotations
@@ -164,15 +164,16 @@ def core_notes(core: CoreUse | None) -> list[str]:
     shape = " x ".join(str(units) for units in reversed(core.units.values()))
     parts = [f"the first mapping takes {core.devices:,} devices as {shape}, of {len(core.searched)} choices searched"]
     if core.spares:
-        parts.append(f"spare: {_shown(core.spares)} ({core.spare_devices:,} devices)")
+        parts.append(f"spare: {first_names(core.spares)} ({core.spare_devices:,} devices)")
     if core.stranded:
         parts.append(
-            f"stranded beside broken ones: {_shown(core.stranded)} ({core.stranded_devices:,} working devices)"
+            f"stranded beside broken ones: {first_names(core.stranded)} ({core.stranded_devices:,} working devices)"
         )
     if core.out_of_place:
         parts.append(f"{core.out_of_place:,} units fill other places than their siblings")
     return ["; ".join(parts)]
 
 
-def _shown(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")

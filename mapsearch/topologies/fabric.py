@@ -93,6 +93,10 @@ class Fabric:
     """In an irregular cluster: the fan-outs of each regular part that a mapping may use, most devices first."""
     site: Site | None = field(default=None, repr=False, compare=False)
     """In an irregular cluster: its units, to say which of them a mapping takes."""
+    reading: str = ""
+    """What is used of a cluster that can be read in several ways: `the 96 x H100 alone`."""
+    alternatives: tuple[Fabric, ...] = ()
+    """The other ways to read it, which may be faster: each is a cluster of its own."""
 
     @cached_property
     def devices(self) -> int:

@@ -5,15 +5,16 @@ Contents: Derived, derived, derived_levels, fabric_of_graph.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import networkx as nx
 
 from mapsearch.errors import InputError
-from mapsearch.topologies.confidence import remarks
-from mapsearch.topologies.core import Core, Path, Site, Tree, regular_cores
+from mapsearch.topologies.confidence import NEAR, remarks
+from mapsearch.topologies.core import LEAST, Core, Path, Site, Tree, regular_cores
 from mapsearch.topologies.fabric import Fabric, Level, resized
 from mapsearch.topologies.graph import graph_of, nodes_of_type
 from mapsearch.topologies.grouping import Grouping, grouped
@@ -26,6 +27,9 @@ DOMAIN_SHARE = 0.5
 """Tiers at least this fast, against the innermost, count to the high-bandwidth domain unless the document says."""
 NAMED = 4
 """Devices that a note names one by one."""
+SLOWEST = "every unit at the bandwidth of the slowest"
+MOST_READINGS = 2
+"""Classes of slow units at one tier that are tried without; each is a search of its own."""
 
 
 def fabric_of_graph(topology: Topology) -> Fabric:
@@ -36,6 +40,11 @@ def fabric_of_graph(topology: Topology) -> Fabric:
         found = derived(graph, topology.level_names, down)
     except InputError as problem:
         raise problem.within(topology.name) from None
+    fabric, *others = (_fabric(topology, one) for one in (found, *found.alternatives))
+    return replace(fabric, alternatives=tuple(others))
+
+
+def _fabric(topology: Topology, found: Derived) -> Fabric:
     levels = _with_domain(found.levels, topology.high_bandwidth)
     notes = [*topology.warnings(), *level_suspicions(topology.device.name, levels), *found.notes]
     return Fabric(
@@ -47,6 +56,7 @@ def fabric_of_graph(topology: Topology) -> Fabric:
         notes=tuple(notes),
         cores=found.cores,
         site=found.site,
+        reading=found.reading,
     )
 
 
@@ -69,6 +79,15 @@ class Derived:
     cores: tuple[tuple[int, ...], ...] = ()
     """The regular parts, when units differ in size or something is missing."""
     site: Site | None = None
+    reading: str = ""
+    """What is used of it, where there are alternatives."""
+    alternatives: tuple[Derived, ...] = ()
+    """The same graph without its slow units, whose bandwidth otherwise counts for all."""
+
+    @property
+    def devices(self) -> int:
+        """Devices of the largest regular part."""
+        return math.prod(self.cores[0] if self.cores else (level.size for level in self.levels))
 
 
 def derived_levels(
@@ -95,27 +114,83 @@ def derived(graph: nx.Graph[str], names: list[str] | None = None, down: Sequence
     grouping = grouped(graph)
     tiers = _wired(grouping)
     tree, paths = _tree(grouping, tiers)
-    cores = regular_cores(tree)
-    if not cores[0].fan_outs:
+    graph_read = _Read(grouping, tiers, tree, paths, _names(grouping, names), (*down, *cut_off))
+    whole = graph_read.of(tree)
+    if whole is None:
         raise InputError(
             "has no regular core: its rings or tori differ in size; take the odd ones out with down", field="nodes"
         )
-    lost = [{paths[path] for path in core.lost} for core in cores]
-    never = set.intersection(*(_inside(grouping, units) for units in lost))
-    named = _names(grouping, names)
-    most = [max(sizes) for sizes in zip(*(core.fan_outs for core in cores), strict=True)]
-    kept = tuple(tier for tier, size in enumerate(most, start=1) if size > 1)
-    levels, notes = [], []
-    for tier in kept:
-        level, about = _level(grouping, tiers[tier - 1], most[tier - 1], named[tier - 1], never)
-        levels.append(level)
-        notes += about
-    gone = (*down, *cut_off)
-    if len(grouping.tiers[0]) == cores[0].devices and not gone:
-        return Derived(levels, notes)
-    notes += _left_out(grouping, cores, lost[0], gone)
-    site = Site(tree, kept, lambda path: _label(grouping, paths[path]), gone)
-    return Derived(levels, notes, tuple(tuple(core.fan_outs[tier - 1] for tier in kept) for core in cores), site)
+    others = [
+        replace(found, reading=name)
+        for name, slow in graph_read.slow_units()
+        for found in [graph_read.of(replace(tree, broken=slow), LEAST * whole.devices)]
+        if found is not None
+    ]
+    return replace(
+        whole, reading="every unit at the bandwidth of the slowest" if others else "", alternatives=(*others,)
+    )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A grouped graph, from which its levels are read with or without some units."""
+
+    grouping: Grouping
+    tiers: list[dict[int, Wiring]]
+    tree: Tree
+    paths: dict[Path, int]
+    names: list[str]
+    gone: tuple[str, ...]
+
+    def of(self, tree: Tree, least: float = 1.0) -> Derived | None:
+        """Levels and regular parts without the broken units of the tree; None with too few devices in the largest."""
+        grouping, cores = self.grouping, regular_cores(tree)
+        if not cores[0].fan_outs or cores[0].devices < least:
+            return None
+        lost = [{self.paths[path] for path in core.lost} for core in cores]
+        never = set.intersection(*(_inside(grouping, units) for units in lost))
+        most = [max(sizes) for sizes in zip(*(core.fan_outs for core in cores), strict=True)]
+        kept = tuple(tier for tier, size in enumerate(most, start=1) if size > 1)
+        levels, notes = [], []
+        for tier in kept:
+            level, about = _level(grouping, self.tiers[tier - 1], most[tier - 1], self.names[tier - 1], never)
+            levels.append(level)
+            notes += about
+        if len(grouping.tiers[0]) == cores[0].devices and not self.gone:
+            return Derived(levels, notes)
+        notes += _left_out(grouping, cores, lost[0], self.gone)
+        site = Site(tree, kept, lambda path: _label(grouping, self.paths[path]), self.gone)
+        return Derived(levels, notes, tuple(tuple(core.fan_outs[tier - 1] for tier in kept) for core in cores), site)
+
+    def slow_units(self) -> Iterator[tuple[str, frozenset[Path]]]:
+        """Units that hold back their level: those slower than the median, the slowest class alone first."""
+        path_of = {number: path for path, number in self.paths.items()}
+        for tier, wirings in enumerate(self.tiers):
+            if not all(wiring.regular for wiring in wirings.values()):
+                continue
+            rates = _rates(self.grouping, wirings, set())
+            if not rates:
+                continue
+            median = sorted(rates.values())[len(rates) // 2]
+            limits = _classes([rate for rate in rates.values() if rate * NEAR < median])
+            for limit in limits[:MOST_READINGS]:
+                slow = [unit for unit, rate in rates.items() if rate <= limit]
+                units = f"{len(slow):,} unit{'s' if len(slow) > 1 else ''}"
+                name = f"without {units} of at most {limit / 1e9:,.4g} GB/s per device at {self.names[tier]}"
+                yield name, frozenset(path_of[unit] for unit in slow)
+
+
+def _classes(rates: list[float]) -> list[float]:
+    """The fastest rate of each class of nearly equal ones, slowest class first."""
+    ends: list[float] = []
+    start = 0.0
+    for rate in sorted(rates):
+        if ends and rate <= start * NEAR:
+            ends[-1] = rate
+        else:
+            ends.append(rate)
+            start = rate
+    return ends
 
 
 def _without_hosts(graph: nx.Graph[str]) -> nx.Graph[str]:
@@ -188,12 +263,7 @@ def _level(
     kept = {number: wiring for number, wiring in wirings.items() if number not in lost} or dict(wirings)
     kind, dims = Counter((wiring.kind, wiring.dims) for wiring in kept.values()).most_common(1)[0][0]
     first = next(number for number, wiring in kept.items() if wiring.kind == kind)
-    rates = {
-        child: rate / grouping.units[child].devices
-        for wiring in kept.values()
-        for child, rate in wiring.egress.items()
-        if child not in lost
-    }
+    rates = _rates(grouping, kept, lost)
     size = len(grouping.units[first].children)
     level = Level(
         name=name,
@@ -206,6 +276,16 @@ def _level(
     )
     labels = {child: _label(grouping, child) for child in (min(rates, key=lambda child: rates[child]),)}
     return resized(level, fan_out), remarks(name, kind, kept, rates, labels)
+
+
+def _rates(grouping: Grouping, wirings: Mapping[int, Wiring], lost: set[int]) -> dict[int, float]:
+    """Bytes/s per device out of each unit that is not lost."""
+    return {
+        child: rate / grouping.units[child].devices
+        for wiring in wirings.values()
+        for child, rate in wiring.egress.items()
+        if child not in lost
+    }
 
 
 def _label(grouping: Grouping, number: int) -> str:
