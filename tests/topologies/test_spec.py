@@ -229,9 +229,11 @@ def test_datasheet_figures(name, bf16, fp8, hbm_rate, inner, outer):
 def test_both_forms_in_the_documentation_are_one_cluster():
     page = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "topology.md"
     blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
-    written, drawn, broken = (
+    written, drawn, broken, mixed = (
         fabric_of(validate(Topology, documents.parse(text, file=str(page)), file=str(page))) for text in blocks
     )
     joined = [replace(level, kind="switch") for level in drawn.levels]
     assert joined == list(written.levels) and drawn.domain_levels == written.domain_levels == 1
     assert (broken.regular.fan_outs, broken.devices) == ((8, 8, 61), 3904)
+    assert broken.cores == ((8, 8, 61), (8, 7, 63), (7, 8, 62))
+    assert [(one.device.name, one.devices) for one in mixed.alternatives] == [("H100", 112), ("H200", 16)]
