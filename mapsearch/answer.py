@@ -1,7 +1,7 @@
 """The typed, versioned answer of a solve; its JSON is what `--format json` prints.
 
 Contents: SCHEMA, Status, Margin, Binding, RankedMapping, Space, Proof, Price, Conflict, Relaxation, Change,
-JointRelaxation, Answer, CHECK_SCHEMA, CheckReport, data_frame, row.
+JointRelaxation, CoreUse, Answer, CHECK_SCHEMA, CheckReport, data_frame, row.
 """
 
 from __future__ import annotations
@@ -232,6 +232,24 @@ class JointRelaxation(_Record):
     certified: bool = True
 
 
+class CoreUse(_Record):
+    """What the first mapping takes of an irregular cluster, and what it leaves."""
+
+    units: dict[str, int]
+    """Level: units of it in one unit of the level outside, innermost first."""
+    devices: int
+    spares: list[str]
+    """Whole units that would serve and are not needed."""
+    spare_devices: int
+    stranded: list[str]
+    """Units in which something works, left out since too little of them does."""
+    stranded_devices: int
+    out_of_place: int
+    """Units that fill other places than their siblings, since one of those is broken: they send across rails."""
+    searched: list[dict[str, int]]
+    """The choices of units that were searched, most devices first."""
+
+
 class Provenance(_Record):
     """Inputs and versions: enough to run the same search again."""
 
@@ -281,6 +299,8 @@ class Answer(_Record):
     """What was counted, and what was not."""
     prices: list[Price] = []
     """One for each axis whose placement the run prices."""
+    core: CoreUse | None = Field(default=None, exclude_if=lambda core: core is None)
+    """Of an irregular cluster; left out of the JSON of a regular one."""
     notes: list[str] = []
     interrupted: bool = False
     """True when the search was stopped by the user; what was found until then is in `mappings`."""

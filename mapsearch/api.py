@@ -1,6 +1,6 @@
 """The Python API: `solve` ranks the fastest mappings with proof, `check` judges one mapping.
 
-Contents: solve, check, band_of, Inputs, read_inputs.
+Contents: solve, check, band_of.
 
 Inputs are names of built-in documents, paths, or typed objects. A user's mistake raises MapsearchError; that nothing
 fits is an answer.
@@ -17,29 +17,28 @@ from typing import Any
 
 from mapsearch import documents
 from mapsearch.answer import Answer, Binding, CheckReport, ErrorBand, Price, Proof, RankedMapping, Space, Status
-from mapsearch.calibration.shipped import default_profile, profile_named, shipped
+from mapsearch.calibration.shipped import shipped
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError
+from mapsearch.inputs import Inputs, decided, read_inputs
 from mapsearch.interrupts import Interrupts, interruptible, requested
-from mapsearch.inventories.base import load_inventory, validate
+from mapsearch.inventories.base import validate
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
-from mapsearch.inventories.models import load_model
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
 from mapsearch.progress import Progress
 from mapsearch.solver.alternatives import idle_devices_note, prices
+from mapsearch.solver.cores import core_notes, core_use
 from mapsearch.solver.legality import framework_notes, joint_margins
 from mapsearch.solver.problem import Problem, problem_of
-from mapsearch.solver.provenance import Named, provenance_of
+from mapsearch.solver.provenance import provenance_of
 from mapsearch.solver.prover import Prover, prover_of
 from mapsearch.solver.ranking import better_layout, mapping_of, margins, ranked_mapping
 from mapsearch.solver.search import Search, search
 from mapsearch.solver.top import Candidate
-from mapsearch.topologies import fabric_of, load_topology
 from mapsearch.topologies.fabric import Fabric
-from mapsearch.topologies.scale import scaled
 from mapsearch.topologies.spec import Topology
 
 Watch = Callable[[Progress], Any]
@@ -78,7 +77,7 @@ def solve(
     started = time.monotonic()
     deadline = None if time_limit is None else started + time_limit
     with Interrupts():
-        inputs = read_inputs(model, run, topology, profile, devices)
+        inputs = decided(read_inputs(model, run, topology, profile, devices), deadline)
         problem = problem_of(inputs.facts)
         prover = prover_of(backend, certify) if proof == "auto" else None
         work = _Work(problem, top, deadline, progress)
@@ -122,51 +121,6 @@ def check(
         provenance=provenance_of(inputs.named, devices),
         notes=notes,
     )
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """What was asked about, read."""
-
-    facts: Facts
-    named: list[Named]
-    notes: list[str]
-    devices: int | None
-    """The number that the topology was scaled to."""
-
-
-def read_inputs(
-    model: str | Model,
-    run: str | Run,
-    topology: str | Topology | Fabric,
-    profile: str | Profile | None,
-    devices: int | None,
-) -> Inputs:
-    """Inputs by name, path or object as facts."""
-    the_model = load_model(model) if isinstance(model, str) else model
-    the_run = load_inventory(Run, run) if isinstance(run, str) else run
-    spec = load_topology(topology) if isinstance(topology, str) else topology
-    notes = []
-    if devices is not None:
-        if isinstance(spec, Fabric):
-            raise UsageError("a fabric has the devices it has; give a topology to scale", field="devices")
-        scaled_spec = scaled(spec, devices)
-        if scaled_spec is not spec:
-            notes.append(f"{spec.name} is scaled to {devices:,} devices")
-        spec = scaled_spec
-    fabric = spec if isinstance(spec, Fabric) else fabric_of(spec)
-    the_profile = profile_named(profile) if isinstance(profile, str) else profile or default_profile(fabric)
-    named = [
-        Named("topology", _shown(topology), spec),
-        Named("run", _shown(run), the_run),
-        Named("profile", _shown(profile or the_profile), the_profile),
-        Named("model", _shown(model), the_model),
-    ]
-    return Inputs(Facts(the_model, the_run, fabric, the_profile), named, [*notes, *fabric.notes], devices)
-
-
-def _shown(given: Any) -> str:
-    return given if isinstance(given, str) else str(given.name)
 
 
 def _mapping(given: str | Mapping | RankedMapping) -> Mapping:
@@ -325,8 +279,7 @@ class _Work:
         why = self.conflict() if status == "infeasible" else {}
         best = mappings[0].step_time_s if mappings else None
         bound = self.bound_s(best)
-        prices = self.prices()
-        notes = [*inputs.notes, *self.notes, *self.remarks(mappings, inputs.facts.fabric)]
+        core = core_use(self.problem, mappings[0]) if mappings else None
         found = self.found
         return Answer(
             status=status,
@@ -342,8 +295,9 @@ class _Work:
             provenance=provenance_of(inputs.named, inputs.devices),
             mappings=mappings,
             band=band,
-            prices=prices,
-            notes=notes,
+            prices=self.prices(),
+            core=core,
+            notes=[*inputs.notes, *core_notes(core), *self.notes, *self.remarks(mappings, inputs.facts.fabric)],
             interrupted=self.interrupted or requested(),
             timings_s=self.timings,
             **why,

@@ -1,6 +1,6 @@
 """The typed, versioned result of an `explain`; its JSON is what `--format json` prints.
 
-Contents: EXPLANATION_SCHEMA, Stability, RulePrice, Win, WhyNot, Explanation, findings.
+Contents: EXPLANATION_SCHEMA, Stability, RulePrice, HoleCost, Win, WhyNot, Explanation, findings.
 """
 
 from __future__ import annotations
@@ -60,6 +60,24 @@ class RulePrice(_Record):
     """How that mapping differs: `EP32 -> EP64`."""
 
 
+class HoleCost(_Record):
+    """What one hole of the cluster costs: the best mapping with it repaired, searched too."""
+
+    hole: str
+    """As written under `down`; `all 3` for all of them together."""
+    step_time_s: float | None
+    """Step time of the fastest mapping then; None where the search for it was stopped."""
+    tokens_per_s: float
+    """Now."""
+    repaired_tokens_per_s: float | None
+    gain: float
+    """Share of today's tokens per second that the repair adds; 0 where it adds nothing by itself."""
+    devices: int
+    """Devices that a mapping could use then, at most."""
+    unlock: str = ""
+    """How that mapping differs: `PP15 -> PP1`."""
+
+
 class Win(_Record):
     """The least change of one input at which the mapping asked about is the fastest."""
 
@@ -116,6 +134,8 @@ class Explanation(_Record):
     binding_note: str = ""
     stability: list[Stability] = []
     rules: list[RulePrice] = []
+    holes: list[HoleCost] = Field(default=[], exclude_if=lambda holes: not holes)
+    """Where they were asked about; left out of the JSON otherwise."""
     conflicts: list[Conflict] = []
     relaxations: list[Relaxation] = []
     conflicts_complete: bool = False
@@ -153,6 +173,7 @@ def findings(explanation: Explanation) -> list[dict[str, Any]]:
     rows = [_row("binding", b.relation, b.lever, b.relax_by, b.unit, b.gain, b.unlock) for b in found.bindings]
     rows += [_row("stability", s.input, "", s.until, s.unit, None, s.what) for s in found.stability]
     rows += [_row("rule", r.relation, r.words, None, "", r.gain, r.unlock) for r in found.rules]
+    rows += [_row("hole", h.hole, "repair", h.repaired_tokens_per_s, "tokens/s", h.gain, h.unlock) for h in found.holes]
     for name, number in found.rejections.items():
         rows.append(_row("rejects", name, "", float(number), "", None, ""))
     for number, conflict in enumerate(found.conflicts, 1):

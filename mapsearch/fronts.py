@@ -12,9 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from mapsearch.answer import Proof, Space
-from mapsearch.api import Inputs, Watch, read_inputs
+from mapsearch.api import Watch
 from mapsearch.costs.estimate import point_of
 from mapsearch.front import Front, FrontPoint, FrontStatus
+from mapsearch.inputs import Inputs, decided, read_inputs
 from mapsearch.interrupts import Interrupts, interruptible, requested
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -56,7 +57,7 @@ def pareto(
     deadline = None if time_limit is None else started + time_limit
     names = [name.strip() for name in objectives.split(",")] if isinstance(objectives, str) else list(objectives)
     with Interrupts():
-        inputs = read_inputs(model, run, topology, profile, devices)
+        inputs = decided(read_inputs(model, run, topology, profile, devices), deadline)
         asked = objectives_of(names, inputs.facts.fabric.device)
         problem = problem_of(inputs.facts)
         if certify:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     help="Why this mapping is not the answer: a file, answer.json#RANK, or some axes as tp=8,ep=64.",
 )
 @click.option("--stability", is_flag=True, help="Also find how far each bandwidth may fall before the rank is lost.")
+@click.option("--holes", is_flag=True, help="Also find what each thing that is down costs: tokens/s with it repaired.")
 @click.option("--bindings", type=click.IntRange(1, 100), default=3, show_default=True, help="How many relaxations.")
 @click.option("--conflicts", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many conflicts.")
 @click.option(
@@ -48,6 +49,7 @@ def command(
     rank: int,
     why_not: str | None,
     stability: bool,
+    holes: bool,
     bindings: int,
     conflicts: int,
     weights: str | None,
@@ -81,6 +83,7 @@ def command(
                 rank=rank,
                 why_not=None if why_not is None else _wish(why_not),
                 stable=stability,
+                holes=holes,
                 bindings=bindings,
                 conflicts=conflicts,
                 weights=None if weights is None else read_weights(weights),

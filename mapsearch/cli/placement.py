@@ -121,7 +121,7 @@ def _placing(asked: _Named) -> Placing:
     cluster = topology_of(about, wanted, document, named=asked.topology is not None)
     if not asked.links:
         return placing_of(mapping, cluster, name=name)
-    from mapsearch.api import read_inputs
+    from mapsearch.inputs import read_inputs
     from mapsearch.placing.volumes import sent_bytes_of
 
     inputs = read_inputs(

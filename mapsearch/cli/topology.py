@@ -73,7 +73,7 @@ def validate_command(files: tuple[str, ...]) -> None:
             continue
         for note in fabric.notes:
             print(f"{file}: warning: {note}", file=sys.stderr)
-        shape = " x ".join(str(size) for size in reversed(fabric.fan_outs))
+        shape = " x ".join(str(size) for size in reversed(fabric.regular.fan_outs))
         levels = ", ".join(f"{level.name} {level.bytes_per_s / 1e9:,.4g} GB/s" for level in reversed(fabric.levels))
         click.echo(f"{file}: ok, {fabric.devices:,} devices as {shape}; {levels}")
     for mistake in mistakes[:-1]:

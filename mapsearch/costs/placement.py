@@ -1,6 +1,6 @@
 """Where the axes of one mapping live: rows read from its placement, or the usual order when it has none.
 
-Contents: unit_counts, Rows, rows_of, placement_of.
+Contents: unit_counts, stepped_counts, core_fan_outs, Rows, rows_of, placement_of.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from dataclasses import dataclass
 from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, SIZES
 from mapsearch.errors import InputError, listed, near_miss
 from mapsearch.inventories.mapping import Mapping
+from mapsearch.topologies.core import LEAST
 from mapsearch.topologies.fabric import Fabric
 
 Row = tuple[int, ...]
+STEPS = 8
+"""Steps between a power of two and the next one in which fewer units of an irregular cluster are tried."""
+MOST_OFFERED = 64
+"""Fan-outs of an irregular cluster that are searched: each costs as much as a small search of its own."""
 
 
 def unit_counts(size: int) -> list[int]:
@@ -25,6 +30,45 @@ def unit_counts(size: int) -> list[int]:
     better mapping. Other subsets are not searched (docs/explanation/assumptions.md).
     """
     return sorted({size, 1 << (size.bit_length() - 1)}, reverse=True)
+
+
+def core_fan_outs(fabric: Fabric) -> list[tuple[int, ...]]:
+    """Fan-outs that a mapping may use in an irregular cluster, largest device count first.
+
+    Of each regular part: all its units, fewer of a level in steps (see `stepped_counts`), or as many as in a regular
+    cluster. Rings and tori take no steps. Smaller ones than half of the largest part are left out, and of more than
+    `MOST_OFFERED` those with steps and the fewest devices.
+    """
+    cores, whole = fabric.cores, [level.kind in ("ring", "torus") for level in fabric.levels]
+    plain = {used for core in cores for used in itertools.product(*map(unit_counts, core))}
+    stepped = {
+        used
+        for core in cores
+        for used in itertools.product(
+            *(
+                unit_counts(size) if as_built else stepped_counts(size)
+                for size, as_built in zip(core, whole, strict=True)
+            )
+        )
+    }
+    least = LEAST * max(math.prod(core) for core in cores)
+
+    def ordered(found: set[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        enough = [used for used in found if math.prod(used) >= least]
+        return sorted(enough, key=lambda used: (-math.prod(used), used))
+
+    first = ordered(plain)
+    return ordered({*first, *ordered(stepped - plain)[: max(0, MOST_OFFERED - len(first))]})
+
+
+def stepped_counts(size: int) -> list[int]:
+    """All units of a level, and fewer of them down to the power of two below, in steps of an eighth of that.
+
+    Of 61 units 60, 56, 52, ... 32: what is left of an irregular cluster is seldom a count that experts and batches
+    divide by.
+    """
+    power = 1 << (size.bit_length() - 1)
+    return sorted({size, *range(power, size, max(1, power // STEPS))}, reverse=True)
 
 
 @dataclass(frozen=True)
@@ -53,7 +97,8 @@ def rows_of(mapping: Mapping, fabric: Fabric) -> Rows:
             field="mapping",
         )
     problem: InputError | None = None
-    for fan_outs in itertools.product(*(unit_counts(size) for size in fabric.fan_outs)):
+    regular = itertools.product(*(unit_counts(size) for size in fabric.fan_outs))
+    for fan_outs in core_fan_outs(fabric) if fabric.cores else regular:
         try:
             return _filled(mapping, given, fan_outs, fabric)
         except InputError as found:
@@ -79,6 +124,13 @@ def _filled(mapping: Mapping, given: dict[str, Row], fan_outs: Row, fabric: Fabr
     used = _joint([rows[axis] for axis in ATTENTION_GRID])
     _fill(mapping, EXPERT_GRID, rows, used, fabric)
     experts = _joint([rows[axis] for axis in EXPERT_GRID])
+    if not fabric.holds(used) and all(ours <= size for ours, size in zip(used, fabric.fan_outs, strict=True)):
+        cores = (" x ".join(str(size) for size in reversed(core)) for core in fabric.cores)
+        raise InputError(
+            f"the axes use {' x '.join(str(ours) for ours in reversed(used))} units, outermost level first; "
+            f"{fabric.name} has holes and holds no more than {listed(cores)}",
+            field="placement",
+        )
     for level, size, ours, theirs in zip(fabric.levels, fabric.fan_outs, used, experts, strict=True):
         if ours > size:
             raise InputError(f"the axes cut {level.name} {ours} ways; it has {size} units", field="placement")

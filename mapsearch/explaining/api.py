@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from mapsearch.answer import RankedMapping, Space
-from mapsearch.api import Inputs, Watch, read_inputs
+from mapsearch.api import Watch
 from mapsearch.costs.estimate import point_of
 from mapsearch.errors import InputError, UsageError
+from mapsearch.explaining.holes import check_holes, hole_costs
 from mapsearch.explaining.rules import rule_prices
 from mapsearch.explaining.stability import stability
 from mapsearch.explaining.whynot import Asked, why_not
 from mapsearch.explaining.wishes import read_wish
-from mapsearch.explanation import Explanation, Stability, WhyNot
+from mapsearch.explanation import Explanation, HoleCost, Stability, WhyNot
+from mapsearch.inputs import Inputs, decided, read_inputs
 from mapsearch.interrupts import Interrupts, interruptible, requested
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
@@ -55,6 +57,7 @@ def explain(
     rank: int = 1,
     why_not: str | Mapping | None = None,
     stable: bool = False,
+    holes: bool = False,
     bindings: int = BINDINGS,
     conflicts: int = CONFLICTS,
     weights: dict[str, float] | None = None,
@@ -64,9 +67,10 @@ def explain(
     """What binds the mapping of a rank, or why nothing fits; with `why_not`, why another mapping is not the answer.
 
     `why_not` is a mapping or some axes (`tp=8,ep=64`), and is then the only thing explained. `stable` also finds how
-    far each bandwidth may fall before the mapping loses its rank. Where nothing fits, up to so many `conflicts` are
-    told, and the cheapest change of several numbers under `weights` (`{"hbm": 1, "devices": 2}`). After `time_limit`
-    seconds, or on Ctrl-C, what was found so far is returned with a note.
+    far each bandwidth may fall before the mapping loses its rank, and `holes` what each thing that is down costs.
+    Where nothing fits, up to so many `conflicts` are told, and the cheapest change of several numbers under `weights`
+    (`{"hbm": 1, "devices": 2}`). After `time_limit` seconds, or on Ctrl-C, what was found so far is returned with a
+    note.
     Raises MapsearchError (InputError, MissingFact) for what the user can mend.
     """
     for name, value in (("rank", rank), ("bindings", bindings), ("conflicts", conflicts)):
@@ -75,15 +79,17 @@ def explain(
     started = time.monotonic()
     wish = None if why_not is None else read_wish(why_not)
     with Interrupts():
-        inputs = read_inputs(model, run, topology, profile, devices)
-        check_weights(weights, inputs.facts)
         deadline = None if time_limit is None else started + time_limit
+        inputs = decided(read_inputs(model, run, topology, profile, devices), deadline)
+        check_weights(weights, inputs.facts)
+        broken = check_holes(inputs.named[0].record) if holes else None
         work = _Work(problem_of(inputs.facts), inputs, rank, deadline, progress or (lambda _progress: None))
         work.search(max(rank, TOP))
         if wish is not None:
             work.about["why_not"] = work.answered("why not", lambda: work.why_not(wish))
         elif work.found.top:
             work.explain_mapping(bindings, stable)
+            work.explain_holes(broken)
         elif work.found.complete:
             work.explain_conflict(conflicts, weights)
         return work.result(time.monotonic() - started)
@@ -170,6 +176,15 @@ class _Work:
             "stability", stability(self.problem, point, self.rank, self.deadline, bandwidths_too=stable)
         )
         self.about["stability"] = [one for one in told if isinstance(one, Stability)]
+        self.notes += [one for one in told if isinstance(one, str)]
+
+    def explain_holes(self, broken: Topology | None) -> None:
+        """What each thing that is down costs, beside the fastest mapping."""
+        if broken is None or not self.found.complete:
+            return
+        costs = hole_costs(self.problem, broken, self.found.top[0], self.deadline)
+        told = self.gathered("what holes cost", costs)
+        self.about["holes"] = [one for one in told if isinstance(one, HoleCost)]
         self.notes += [one for one in told if isinstance(one, str)]
 
     def explain_conflict(self, conflicts: int, weights: dict[str, float] | None) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 
-from mapsearch.api import Watch, band_of, read_inputs
+from mapsearch.api import Watch, band_of
 from mapsearch.guideline import Guideline, Guidelines
 from mapsearch.hypotheses.fp8 import FP8
 from mapsearch.hypotheses.place import PLACE
 from mapsearch.hypotheses.sizes import SIZES
 from mapsearch.hypotheses.trial import Rule, Trial
+from mapsearch.inputs import read_inputs
 from mapsearch.interrupts import Interrupts, interruptible
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile

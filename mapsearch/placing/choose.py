@@ -26,6 +26,7 @@ from mapsearch.placing.loads import (
     link_seconds,
     routes_of,
 )
+from mapsearch.placing.members import regular_devices
 from mapsearch.placing.placed import Placed, placed_of, same_groups
 from mapsearch.placing.placements import MOST_PLACEMENTS, divisors, placements
 from mapsearch.topologies.condense import device_tiers
@@ -132,11 +133,9 @@ def _seats(placed: Placed, place: Dictionary[str, int]) -> Ints:
 
 def _moved(placed: Placed, devices: Sequence[str], topology: Topology) -> Placed:
     """The same groups on other devices; units are known where all devices are of the regular part."""
-    from mapsearch.topologies.members import members
-
     try:
         fabric = fabric_of(topology)
-        names = members(topology, fabric)
+        names = regular_devices(topology, fabric)
     except InputError:
         return replace(placed, devices=tuple(devices), units=np.empty((0, 0), dtype=np.int64), level_names=())
     at = {str(name): index[::-1] for index, name in np.ndenumerate(names)}

@@ -1,6 +1,6 @@
 """Ranks on the devices of a regular cluster, so that every axis is cut on every level as its mapping says.
 
-Contents: Placed, placed_of, rank_groups, grid_groups, same_groups, AXES.
+Contents: Placed, placed_of, reading_for, rank_groups, grid_groups, same_groups, AXES.
 
 Each level gives its units two numbers with several digits: one over TP, CP, DP, PP and one over ETP, EP, EDP, PP, each
 digit as large as the axis is cut there. PP has the slowest digit in both, so that both grids have the same stages.
@@ -14,8 +14,8 @@ Source: parallelism matrices, FORMULAS section 6; both grids, FORMULAS 5.1.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from collections.abc import Mapping as Dictionary
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from mapsearch.axes import ATTENTION_GRID, EXPERT_GRID, SIZES
 from mapsearch.costs.placement import Rows, rows_of
+from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.placing.digits import ORDERS, USUAL_ORDER, Plan, chained_digits, grids_of, joint_digits
+from mapsearch.placing.members import members
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.load import fabric_of
-from mapsearch.topologies.members import members
 from mapsearch.topologies.spec import Topology
 
 Ints = NDArray[np.int64]
@@ -68,11 +69,12 @@ class Placed:
 def placed_of(mapping: Mapping, topology: Topology, fabric: Fabric | None = None) -> Placed:
     """A mapping's ranks on the regular part of a topology, as its placement says (or in the usual order without one).
 
-    Of a level that is used in part, the first units are used. Raises InputError as `rows_of`.
+    `fabric`: which reading of the topology, where there are several; else the first on which the mapping fits.
+    Raises InputError as `rows_of`, BackendMissing.
     """
-    fabric = fabric or fabric_of(topology)
+    fabric = fabric or reading_for(mapping, fabric_of(topology))
     rows = rows_of(mapping, fabric)
-    names = members(topology, fabric)[tuple(slice(0, used) for used in reversed(rows.used))]
+    names = members(topology, fabric, rows.used)
     at, units, order, counted = coordinates(rows)
     sizes = {axis: int(getattr(mapping, axis)) for axis in AXES}
     by_rank = np.argsort(_joined(at, grids_of(order)[0], sizes))
@@ -84,6 +86,27 @@ def placed_of(mapping: Mapping, topology: Topology, fabric: Fabric | None = None
         order=order,
         counted=counted,
     )
+
+
+def reading_for(mapping: Mapping, fabric: Fabric, notes: Collection[str] | None = None) -> Fabric:
+    """The reading of a cluster that a mapping was searched on.
+
+    `notes`: those of its answer, which holds the notes of the reading that counted; without them the first reading on
+    which the mapping fits, else the first one.
+    """
+    every = (fabric, *fabric.alternatives)
+    if len(every) == 1:
+        return fabric
+    if notes is not None:
+        told = [one for one in every if set(one.notes) <= set(notes)]
+        return max(told, key=lambda one: len(one.notes), default=fabric)
+    for one in every:
+        try:
+            rows_of(mapping, one)
+        except InputError:
+            continue
+        return one
+    return fabric
 
 
 def coordinates(rows: Rows) -> tuple[dict[str, Ints], Ints, str, bool]:

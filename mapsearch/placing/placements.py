@@ -22,7 +22,8 @@ MOST_PLACEMENTS = 300
 
 def placements(mapping: Mapping, topology: Topology, most: int) -> Iterator[Placed]:
     """The mapping's sizes in every placement that fills all devices of the regular part, up to a number."""
-    fabric = fabric_of(topology)
+    whole = fabric_of(topology)
+    fabric = whole.regular
     if fabric.devices != mapping.devices:
         return
     sizes = tuple(int(getattr(mapping, axis)) for axis in SIZES)
@@ -31,7 +32,7 @@ def placements(mapping: Mapping, topology: Topology, most: int) -> Iterator[Plac
             axis: {level: cuts[place] for level, cuts in zip(fabric.level_names, rows, strict=True)}
             for place, axis in enumerate(SIZES)
         }
-        yield placed_of(mapping.model_copy(update={"placement": placement}), topology, fabric)
+        yield placed_of(mapping.model_copy(update={"placement": placement}), topology, whole)
 
 
 def _rows(sizes: tuple[int, ...], fabric: Fabric, level: int = 0) -> Iterator[tuple[tuple[int, ...], ...]]:

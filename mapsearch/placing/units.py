@@ -26,11 +26,11 @@ from mapsearch.placing.loads import (
     link_seconds,
     routes_of,
 )
+from mapsearch.placing.members import regular_devices
 from mapsearch.placing.placed import Placed, placed_of
 from mapsearch.placing.placements import MOST_PLACEMENTS, placements
 from mapsearch.topologies.condense import Condensed, condensed
 from mapsearch.topologies.load import fabric_of
-from mapsearch.topologies.members import members
 from mapsearch.topologies.spec import Topology
 
 Ints = NDArray[np.int64]
@@ -126,7 +126,7 @@ def _regular(topology: Topology, whole: Condensed) -> dict[str, list[str]]:
     """The regular part's devices of every unit, in the order of the levels."""
     home = {device: unit for unit, held in whole.units.items() for device in held}
     found: dict[str, list[str]] = {}
-    for device in members(topology, fabric_of(topology)).ravel().tolist():
+    for device in regular_devices(topology, fabric_of(topology)).ravel().tolist():
         found.setdefault(home[device], []).append(device)
     return found
 

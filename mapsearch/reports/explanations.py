@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mapsearch.answer import Binding, Margin, RankedMapping
 from mapsearch.comparison import Term
-from mapsearch.explanation import Explanation, RulePrice, Stability, WhyNot, Win, findings
+from mapsearch.explanation import Explanation, HoleCost, RulePrice, Stability, WhyNot, Win, findings
 from mapsearch.reports import human
 from mapsearch.reports.infeasible import why_not_lines
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, section
@@ -69,6 +69,7 @@ def _mapping(found: Explanation, mapping: RankedMapping, width: int, verbose: bo
         title = "What binds: the least relaxations that unlock something faster"
         lines += section(title, _bindings(found.bindings, width), width=width)
     lines += section("What rules cost", _rules(found.rules, width), width=width)
+    lines += section("What holes cost: tokens per second with each repaired", _holes(found.holes, width), width=width)
     title = f"How far inputs may worsen before it loses rank {mapping.rank}"
     lines += section(title, [line for one in found.stability for line in _stable(one, width)], width=width)
     margins = mapping.margins if verbose else [m for m in mapping.margins if m.unit != "broken rules" and m.limit]
@@ -113,6 +114,20 @@ def _rules(rules: Sequence[RulePrice], width: int) -> list[Text]:
     free = [rule.words for rule in rules if rule.gain <= 0.0 and rule.step_time_s is not None]
     if free:
         lines += flowed(f"cost nothing: {'; '.join(free)}", width=width, indent=2)
+    return lines
+
+
+def _holes(holes: Sequence[HoleCost], width: int) -> list[Text]:
+    dear = [hole for hole in holes if hole.gain > 0.0 and hole.repaired_tokens_per_s is not None]
+    lines = []
+    for hole in dear:
+        now, then = (human.scaled(rate, "") for rate in (hole.tokens_per_s, hole.repaired_tokens_per_s or 0.0))
+        unlock = f", {hole.unlock.replace('->', '→')}" if hole.unlock else ""
+        text = f"{hole.hole}: {now} → {then} tokens/s (+{human.percent(hole.gain)}), {hole.devices:,} devices{unlock}"
+        lines += flowed(text, width=width, indent=2)
+    free = [hole.hole for hole in holes if hole.gain <= 0.0 and hole.repaired_tokens_per_s is not None]
+    if free:
+        lines += flowed(f"cost nothing by themselves: {', '.join(free)}", width=width, indent=2)
     return lines
 
 

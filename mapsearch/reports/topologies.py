@@ -14,13 +14,30 @@ from rich.text import Text
 
 from mapsearch.reports import human
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, section
+from mapsearch.solver.cores import Taken, first_names, taken_units
 from mapsearch.topologies.fabric import Fabric, Level
 
 SCHEMA = "mapsearch.topology/1"
 
 
-def topology_data(fabric: Fabric) -> dict[str, Any]:
-    """Plain data of a fabric, in SI units, for JSON and YAML."""
+def topology_data(whole: Fabric) -> dict[str, Any]:
+    """Plain data of a fabric, in SI units, for JSON and YAML; of an irregular one its regular parts as well."""
+    fabric = whole.regular
+    irregular: dict[str, Any] = {}
+    if whole.cores:
+        irregular["cores"] = [
+            {
+                "units": dict(zip(whole.level_names, core, strict=True)),
+                "devices": math.prod(core),
+                "spares": taken.names(taken.spares),
+                "stranded": taken.names(taken.stranded),
+                "stranded_devices": taken.working(taken.stranded),
+            }
+            for core, taken in _cores(whole)
+        ]
+    if whole.alternatives:
+        irregular["reading"] = whole.reading
+        irregular["alternatives"] = [{"reading": one.reading, **topology_data(one)} for one in whole.alternatives]
     return {
         "schema": SCHEMA,
         "name": fabric.name,
@@ -30,11 +47,21 @@ def topology_data(fabric: Fabric) -> dict[str, Any]:
         "levels": [{**asdict(level), "dims": list(level.dims)} for level in fabric.levels],
         "sources": dict(fabric.sources),
         "notes": list(fabric.notes),
+        **irregular,
     }
 
 
-def topology_lines(fabric: Fabric, *, width: int) -> list[Text]:
-    """A fabric as styled lines: its tiers as a tree, its device, its totals, and what to look at."""
+def _cores(fabric: Fabric) -> list[tuple[tuple[int, ...], Taken]]:
+    """The regular parts of an irregular fabric, and the units that each takes."""
+    return [(core, taken_units(fabric.site, core)) for core in fabric.cores if fabric.site is not None]
+
+
+def topology_lines(whole: Fabric, *, width: int) -> list[Text]:
+    """A fabric as styled lines: its tiers as a tree, its device, its totals, and what to look at.
+
+    Of an irregular one these are of its largest regular part, and the others stand below.
+    """
+    fabric = whole.regular
     shape = " × ".join(str(size) for size in reversed(fabric.fan_outs))
     head = flowed(f"{fabric.name}: {fabric.devices:,} × {fabric.device.name} as {shape}", width=width)
     head[0].stylize("bold", 0, len(fabric.name))
@@ -44,8 +71,32 @@ def topology_lines(fabric: Fabric, *, width: int) -> list[Text]:
         lines += flowed(f"! {note}", width=width, style="yellow")
     title = "Levels, outermost first; bandwidth per device and direction"
     lines += section(title, _tree(fabric, width), width=width)
+    lines += section(
+        "Regular parts: a mapping uses one of them, or fewer of its units", _parts(whole, width), width=width
+    )
+    lines += section("Other ways to read it: a search takes the fastest", _readings(whole, width), width=width)
     lines += section("Device", _device(fabric, width), width=width)
     return lines + section("All devices together", _totals(fabric, width), width=width)
+
+
+def _parts(fabric: Fabric, width: int) -> list[Text]:
+    lines = []
+    for core, taken in _cores(fabric):
+        shape = " × ".join(str(size) for size in reversed(core))
+        text = f"{shape}: {math.prod(core):,} devices"
+        for word, units in (("spare", taken.spares), ("stranded", taken.stranded)):
+            if units:
+                text += f"; {word}: {first_names(taken.names(units))} ({taken.working(units):,} devices)"
+        lines += flowed(text, indent=2, width=width)
+    return lines
+
+
+def _readings(fabric: Fabric, width: int) -> list[Text]:
+    lines = []
+    for one in fabric.alternatives:
+        rates = ", ".join(f"{level.name} {rate(level.bytes_per_s)}" for level in reversed(one.levels))
+        lines += flowed(f"{one.reading}: {one.devices:,} devices, {rates}", indent=2, width=width)
+    return lines
 
 
 def _source(sources: dict[str, str], *fields: str) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mapsearch.answer import Proof
-from mapsearch.api import Inputs, Watch, read_inputs
+from mapsearch.api import Watch
 from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, UsageError
+from mapsearch.inputs import Inputs, decided, read_inputs
 from mapsearch.interrupts import Interrupts, interruptible, requested
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -62,13 +63,13 @@ def sensitivity(
     _check(varied, points, tolerance, devices)
     with Interrupts():
         # The given topology may lack the devices that one asks for: then its own size is as good as any to start from.
-        inputs = read_inputs(model, run, topology, profile, devices)
+        deadline = None if time_limit is None else started + time_limit
+        inputs = decided(read_inputs(model, run, topology, profile, devices), deadline)
         check_level(varied, inputs.facts)
         if certify:
             from mapsearch.solver.backends import choose
 
             choose(backend)
-        deadline = None if time_limit is None else started + time_limit
         work = _Work(
             varied,
             inputs,

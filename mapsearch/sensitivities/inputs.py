@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from mapsearch.api import Inputs
 from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, UsageError, listed, near_miss
+from mapsearch.inputs import Inputs
 from mapsearch.inventories.run import Run
 from mapsearch.parametric import Breakpoints
 from mapsearch.solver.explain.relax import with_bandwidth, with_hbm

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mapsearch.answer import Proof, RankedMapping, Space
-from mapsearch.api import Inputs
 from mapsearch.costs.estimate import point_of
 from mapsearch.costs.views import Facts
+from mapsearch.inputs import Inputs
 from mapsearch.interrupts import requested
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.parametric import Piece, Sensitivity, SensitivityStatus

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from mapsearch.axes import CHOICES, Hidden, Schedule
 from mapsearch.constraints import relations_of
+from mapsearch.costs.placement import core_fan_outs
 from mapsearch.costs.views import Facts
 from mapsearch.inventories.run import Run, read_axis
 from mapsearch.relation import Relation, Side
@@ -56,10 +57,23 @@ class Problem:
     @cached_property
     def used(self) -> list[tuple[int, ...]]:
         """Fan-outs to consider, all devices first."""
+        fabric = self.facts.fabric
+        if fabric.cores:
+            return self._of_cores()
         if self.all_devices:
-            return [self.facts.fabric.fan_outs]
-        fan_outs = self.facts.fabric.fan_outs
-        return partial_fan_outs(fan_outs) if self.fewer_devices else used_fan_outs(fan_outs)
+            return [fabric.fan_outs]
+        return partial_fan_outs(fabric.fan_outs) if self.fewer_devices else used_fan_outs(fabric.fan_outs)
+
+    def _of_cores(self) -> list[tuple[int, ...]]:
+        """Fan-outs to consider in an irregular cluster."""
+        fabric = self.facts.fabric
+        if self.all_devices:
+            return [core for core in fabric.cores if math.prod(core) == fabric.devices]
+        found = core_fan_outs(fabric)
+        if self.fewer_devices:
+            parts = {used for core in fabric.cores for used in partial_fan_outs(core)}
+            found = sorted({*found, *parts}, key=lambda used: (-math.prod(used), used))
+        return found
 
     @cached_property
     def whole_batches(self) -> bool:

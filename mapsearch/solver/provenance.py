@@ -22,6 +22,8 @@ from mapsearch.records import Record
 from mapsearch.topologies.fabric import Fabric
 
 LIBRARIES = ("numpy", "pydantic", "networkx", "ortools", "pulp", "highspy")
+IRREGULAR = ("cores", "site", "reading", "alternatives")
+"""Facts of a fabric that only clusters with holes or several types have."""
 UNPROVEN = ("assumed", "fitted")
 """Sources that are no evidence from outside."""
 
@@ -51,7 +53,12 @@ def provenance_of(inputs: list[Named], devices: int | None = None) -> Provenance
 @remembered()
 def checksum(record: Record | Fabric) -> str:
     """SHA-256 of an input's canonical JSON."""
-    data = record.model_dump_json() if isinstance(record, Record) else json.dumps(dataclasses.asdict(record))
+    if isinstance(record, Record):
+        data = record.model_dump_json()
+    else:
+        # What regular clusters do not have is left out, so that their checksum is what it was.
+        plain = dataclasses.asdict(dataclasses.replace(record, site=None, alternatives=()))
+        data = json.dumps({key: value for key, value in plain.items() if value or key not in IRREGULAR})
     return hashlib.sha256(data.encode()).hexdigest()
 
 
@@ -76,6 +83,8 @@ def assumptions(record: Record | Fabric, kind: str, name: str) -> list[str]:
 def _tagged(record: Record, dumped: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
     """Field, value as written, and source of every tagged value, parts and lists of parts included."""
     for name in type(record).model_fields:
+        if name not in dumped:  # left out where it is empty
+            continue
         value = getattr(record, name)
         if name in record.sources:
             yield f"{path}{name}", _written(dumped[name]), record.sources[name]

@@ -1,16 +1,19 @@
 """The fabric as the cost model sees it: devices of one kind under levels of units.
 
-Contents: Device, Level, Fabric.
+Contents: Device, Level, Fabric, resized.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mapsearch.errors import MissingFact, listed
+
+if TYPE_CHECKING:
+    from mapsearch.topologies.core import Site
 
 LevelKind = Literal["switch", "full_mesh", "ring", "torus"]
 
@@ -66,27 +69,59 @@ class Level:
     in_network_reduction: bool = False
 
 
+def resized(level: Level, size: int) -> Level:
+    """The level with some of its units unused: in a full mesh the links to them are lost bandwidth."""
+    if level.kind == "full_mesh" and 1 < size < level.size:
+        share = (size - 1) / (level.size - 1)
+        return replace(level, size=size, bytes_per_s=level.bytes_per_s * share)
+    return replace(level, size=size, dims=level.dims if size == level.size else ())
+
+
 @dataclass(frozen=True)
 class Fabric:
-    """A regular cluster: levels from the innermost to the outermost, and what they can do."""
+    """A cluster of equal units: levels from the innermost to the outermost, and what they can do."""
 
     name: str
     device: Device
     levels: tuple[Level, ...]
+    """With the most units that some mapping may use of each; all of them at once only where there are no `cores`."""
     variable_all_to_all: bool = True
     """False when the communication library offers only whole-group, fixed-size all-to-all."""
     sources: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    cores: tuple[tuple[int, ...], ...] = ()
+    """In an irregular cluster: the fan-outs of each regular part that a mapping may use, most devices first."""
+    site: Site | None = field(default=None, repr=False, compare=False)
+    """In an irregular cluster: its units, to say which of them a mapping takes."""
+    reading: str = ""
+    """What is used of a cluster that can be read in several ways: `the 96 x H100 alone`."""
+    alternatives: tuple[Fabric, ...] = ()
+    """The other ways to read it, which may be faster: each is a cluster of its own."""
 
     @cached_property
     def devices(self) -> int:
-        """Devices in the regular cluster."""
-        return math.prod(level.size for level in self.levels)
+        """Devices that a mapping can use at most."""
+        return math.prod(self.cores[0] if self.cores else self.fan_outs)
 
     @cached_property
     def fan_outs(self) -> tuple[int, ...]:
         """Fan-out of each level, innermost first."""
         return tuple(level.size for level in self.levels)
+
+    def holds(self, used: tuple[int, ...]) -> bool:
+        """Whether there are so many units of each level at once."""
+        return any(
+            all(units <= size for units, size in zip(used, core, strict=True))
+            for core in self.cores or (self.fan_outs,)
+        )
+
+    @cached_property
+    def regular(self) -> Fabric:
+        """The regular part with the most devices by itself; the fabric where it has no other."""
+        if not self.cores:
+            return self
+        levels = tuple(resized(level, size) for level, size in zip(self.levels, self.cores[0], strict=True))
+        return replace(self, levels=levels, cores=(), site=None)
 
     @cached_property
     def level_names(self) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import networkx as nx
 
 from mapsearch.errors import InputError
 from mapsearch.topologies.graph import link_rates, nodes_of_type
+from mapsearch.topologies.shapes import shape_of
 
 SAME_CLASS = 0.6
 """Bundles at least this share of a unit's strongest one are of the same class as it."""
@@ -78,9 +79,11 @@ def grouped(graph: nx.Graph[str]) -> Grouping:
     for wanted in _given_tiers(graph):
         _join_given(grouping, wanted)
     while len(grouping.current) > 1:
-        pairs = _strongest(grouping, _links(grouping))
+        links = _links(grouping)
+        pairs = _strongest(grouping, links)
         if pairs:
-            _form(grouping, _components(grouping.current, pairs))
+            groups = _components(grouping.current, pairs)
+            _form(grouping, [part for group in groups for part in _cliques(group, pairs, links.direct)])
         elif not _take_in(grouping):
             raise InputError("falls into parts that no link joins")
     return grouping
@@ -171,6 +174,40 @@ def _components(units: list[int], joined: Iterable[Iterable[int]]) -> list[list[
     for unit in units:
         groups[root(unit)].append(unit)
     return list(groups.values())
+
+
+def _cliques(group: list[int], joined: list[Iterable[int]], direct: dict[tuple[int, int], float]) -> list[list[int]]:
+    """The parts of a group that are linked all to all among themselves, where its links do not tell by their speed.
+
+    A dragonfly whose local and far links are alike: ends of a local link have neighbours in common, those of a far
+    one have none. The group itself when it has a regular shape, when switches join it, or when there are no such parts.
+    """
+    members = set(group)
+    linked: dict[int, dict[int, float]] = {unit: {} for unit in group}
+    for pair in joined:
+        first, *others = pair
+        if first in members:
+            if len(others) != 1 or (min(first, others[0]), max(first, others[0])) not in direct:
+                return [group]
+            linked[first][others[0]] = linked[others[0]][first] = direct[min(first, others[0]), max(first, others[0])]
+    common = {
+        (unit, other): len(linked[unit].keys() & linked[other].keys())
+        for unit in group
+        for other in linked[unit]
+        if unit < other
+    }
+    most = max(common.values(), default=0)
+    inside = [pair for pair, count in common.items() if 2 * count > most]
+    if not most or len(inside) == len(common) or shape_of(linked):
+        return [group]
+    parts = _components(group, inside)
+    where = {unit: number for number, part in enumerate(parts) for unit in part}
+    pairs = Counter(where[first] for first, _ in inside)
+    dense = all(
+        len(part) > 1 and 2 * pairs[number] >= SAME_CLASS * len(part) * (len(part) - 1)
+        for number, part in enumerate(parts)
+    )
+    return parts if dense else [group]
 
 
 def _form(grouping: Grouping, groups: list[list[int]]) -> None:

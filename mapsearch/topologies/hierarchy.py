@@ -1,31 +1,35 @@
 """Levels derived from a graph: fan-out, bandwidth per device by cut, latency, kind.
 
-Contents: derived_levels, fabric_of_graph, regular_members, unit_nodes.
+Contents: Derived, derived, derived_levels, fabric_of_graph, regular_members, unit_nodes.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import networkx as nx
 
 from mapsearch.errors import InputError
-from mapsearch.topologies.core import Core, Path, Tree, regular_core
-from mapsearch.topologies.fabric import Fabric, Level
+from mapsearch.topologies.confidence import NEAR, remarks
+from mapsearch.topologies.core import LEAST, Core, Path, Site, Tree, regular_cores
+from mapsearch.topologies.fabric import Fabric, Level, resized
 from mapsearch.topologies.graph import graph_of, nodes_of_type
 from mapsearch.topologies.grouping import Grouping, grouped
 from mapsearch.topologies.known import level_suspicions
-from mapsearch.topologies.levels import resized
+from mapsearch.topologies.levels import other_cores, shape_words
 from mapsearch.topologies.spec import Topology
 from mapsearch.topologies.wiring import Wiring, latency_across, wire_tier
-from mapsearch.units import RATE, render
 
 DOMAIN_SHARE = 0.5
 """Tiers at least this fast, against the innermost, count to the high-bandwidth domain unless the document says."""
 NAMED = 4
 """Devices that a note names one by one."""
+SLOWEST = "every unit at the bandwidth of the slowest"
+MOST_READINGS = 2
+"""Classes of slow units at one tier that are tried without; each is a search of its own."""
 
 
 def fabric_of_graph(topology: Topology) -> Fabric:
@@ -33,11 +37,16 @@ def fabric_of_graph(topology: Topology) -> Fabric:
     graph = graph_of(topology)
     down = [item for item in topology.down if isinstance(item, str)]
     try:
-        levels, notes = derived_levels(graph, topology.level_names, down)
+        found = derived(graph, topology.level_names, down)
     except InputError as problem:
         raise problem.within(topology.name) from None
-    levels = _with_domain(levels, topology.high_bandwidth)
-    notes = [*topology.warnings(), *level_suspicions(topology.device.name, levels), *notes]
+    fabric, *others = (_fabric(topology, one) for one in (found, *found.alternatives))
+    return replace(fabric, alternatives=tuple(others))
+
+
+def _fabric(topology: Topology, found: Derived) -> Fabric:
+    levels = _with_domain(found.levels, topology.high_bandwidth)
+    notes = [*topology.warnings(), *level_suspicions(topology.device.name, levels), *found.notes]
     return Fabric(
         name=topology.name,
         device=topology.device.device(),
@@ -45,6 +54,9 @@ def fabric_of_graph(topology: Topology) -> Fabric:
         variable_all_to_all=topology.all_to_all == "variable",
         sources={**topology.sources, "levels": "derived from the graph"},
         notes=tuple(notes),
+        cores=found.cores,
+        site=found.site,
+        reading=found.reading,
     )
 
 
@@ -57,10 +69,40 @@ def _with_domain(levels: list[Level], least: float | None) -> list[Level]:
     return result
 
 
+@dataclass(frozen=True)
+class Derived:
+    """What a graph was read as."""
+
+    levels: list[Level]
+    """Innermost first, with the most units that some regular part has of each."""
+    notes: list[str]
+    cores: tuple[tuple[int, ...], ...] = ()
+    """The regular parts, when units differ in size or something is missing."""
+    site: Site | None = None
+    reading: str = ""
+    """What is used of it, where there are alternatives."""
+    alternatives: tuple[Derived, ...] = ()
+    """The same graph without its slow units, whose bandwidth otherwise counts for all."""
+
+    @property
+    def devices(self) -> int:
+        """Devices of the largest regular part."""
+        return math.prod(self.cores[0] if self.cores else (level.size for level in self.levels))
+
+
 def derived_levels(
     graph: nx.Graph[str], names: list[str] | None = None, down: Sequence[str] = ()
 ) -> tuple[list[Level], list[str]]:
-    """Levels of a graph, innermost first, and notes on what is left out or approximated.
+    """Levels of the largest regular part of a graph, innermost first, and notes. Raises InputError as `derived`."""
+    found = derived(graph, names, down)
+    if not found.cores:
+        return found.levels, found.notes
+    sizes = zip(found.levels, found.cores[0], strict=True)
+    return [resized(level, size) for level, size in sizes if size > 1], found.notes
+
+
+def derived(graph: nx.Graph[str], names: list[str] | None = None, down: Sequence[str] = ()) -> Derived:
+    """Levels of a graph, its regular parts, and notes on what is left out or approximated.
 
     `down`: what was taken out of the graph before, to be named with the rest.
 
@@ -71,70 +113,84 @@ def derived_levels(
         raise InputError("has a single device that can be reached, so there are no levels to derive", field="nodes")
     grouping = grouped(graph)
     tiers = _wired(grouping)
-    core, paths = _core(grouping, tiers)
-    if not core.fan_outs:
+    tree, paths = _tree(grouping, tiers)
+    graph_read = _Read(grouping, tiers, tree, paths, _names(grouping, names), (*down, *cut_off))
+    whole = graph_read.of(tree)
+    if whole is None:
         raise InputError(
             "has no regular core: its rings or tori differ in size; take the odd ones out with down", field="nodes"
         )
-    lost = {paths[path] for path in core.lost}
-    named = _names(grouping, names)
-    levels, notes = [], []
-    for tier, fan_out in enumerate(core.fan_outs, start=1):
-        if fan_out > 1:
-            level, remarks = _level(grouping, tiers[tier - 1], fan_out, named[tier - 1], _inside(grouping, lost))
+    others = [
+        replace(found, reading=name)
+        for name, slow in graph_read.slow_units()
+        for found in [graph_read.of(replace(tree, broken=slow), LEAST * whole.devices)]
+        if found is not None
+    ]
+    return replace(
+        whole, reading="every unit at the bandwidth of the slowest" if others else "", alternatives=(*others,)
+    )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A grouped graph, from which its levels are read with or without some units."""
+
+    grouping: Grouping
+    tiers: list[dict[int, Wiring]]
+    tree: Tree
+    paths: dict[Path, int]
+    names: list[str]
+    gone: tuple[str, ...]
+
+    def of(self, tree: Tree, least: float = 1.0) -> Derived | None:
+        """Levels and regular parts without the broken units of the tree; None with too few devices in the largest."""
+        grouping, cores = self.grouping, regular_cores(tree)
+        if not cores[0].fan_outs or cores[0].devices < least:
+            return None
+        lost = [{self.paths[path] for path in core.lost} for core in cores]
+        never = set.intersection(*(_inside(grouping, units) for units in lost))
+        most = [max(sizes) for sizes in zip(*(core.fan_outs for core in cores), strict=True)]
+        kept = tuple(tier for tier, size in enumerate(most, start=1) if size > 1)
+        levels, notes = [], []
+        for tier in kept:
+            level, about = _level(grouping, self.tiers[tier - 1], most[tier - 1], self.names[tier - 1], never)
             levels.append(level)
-            notes += remarks
-    return levels, [*notes, *_left_out(grouping, core, lost, [*down, *cut_off])]
+            notes += about
+        if len(grouping.tiers[0]) == cores[0].devices and not self.gone:
+            return Derived(levels, notes)
+        notes += _left_out(grouping, cores, lost[0], self.gone)
+        site = Site(tree, kept, lambda path: _label(grouping, self.paths[path]), self.gone)
+        return Derived(levels, notes, tuple(tuple(core.fan_outs[tier - 1] for tier in kept) for core in cores), site)
+
+    def slow_units(self) -> Iterator[tuple[str, frozenset[Path]]]:
+        """Units that hold back their level: those slower than the median, the slowest class alone first."""
+        path_of = {number: path for path, number in self.paths.items()}
+        for tier, wirings in enumerate(self.tiers):
+            if not all(wiring.regular for wiring in wirings.values()):
+                continue
+            rates = _rates(self.grouping, wirings, set())
+            if not rates:
+                continue
+            median = sorted(rates.values())[len(rates) // 2]
+            limits = _classes([rate for rate in rates.values() if rate * NEAR < median])
+            for limit in limits[:MOST_READINGS]:
+                slow = [unit for unit, rate in rates.items() if rate <= limit]
+                units = f"{len(slow):,} unit{'s' if len(slow) > 1 else ''}"
+                name = f"without {units} of at most {limit / 1e9:,.4g} GB/s per device at {self.names[tier]}"
+                yield name, frozenset(path_of[unit] for unit in slow)
 
 
-def regular_members(topology: Topology) -> list[str]:
-    """Devices of the regular core of a topology's graph, unit by unit, outermost first. Raises InputError."""
-    graph, _ = _largest_part(_without_hosts(graph_of(topology)))
-    grouping = grouped(graph)
-    tiers = _wired(grouping)
-    core, paths = _core(grouping, tiers)
-    lost = {paths[path] for path in core.lost}
-    units = list(grouping.current)
-    for tier in range(len(core.fan_outs), 0, -1):
-        fan_out = core.fan_outs[tier - 1]
-        units = [
-            child
-            for unit in units
-            for child in [one for one in _in_order(grouping, tiers[tier - 1], unit) if one not in lost][:fan_out]
-        ]
-    return [grouping.units[unit].nodes[0] for unit in units]
-
-
-def unit_nodes(topology: Topology) -> list[dict[str, str]]:
-    """For every tier, innermost first: the unit of each node inside one, called after its first device."""
-    graph, _ = _largest_part(_without_hosts(graph_of(topology)))
-    grouping = grouped(graph)
-    found = []
-    for tier in grouping.tiers[1:-1]:
-        units = [grouping.units[number] for number in tier]
-        found.append({node: f"unit of {unit.nodes[0]}" for unit in units for node in unit.nodes})
-    return found
-
-
-def _in_order(grouping: Grouping, wirings: Mapping[int, Wiring], number: int) -> list[int]:
-    """Children of a unit as numbered; those of a ring along it."""
-    children = grouping.units[number].children
-    wiring = wirings.get(number)
-    if wiring is None or wiring.kind != "ring":
-        return children
-    home = {node: child for child in children for node in grouping.units[child].nodes}
-    linked: dict[int, set[int]] = {child: set() for child in children}
-    for a, b, _ in grouping.links:
-        if a in home and b in home and home[a] != home[b]:
-            linked[home[a]].add(home[b])
-            linked[home[b]].add(home[a])
-    walk = [children[0]]
-    while len(walk) < len(children):
-        onward = sorted(linked[walk[-1]] - set(walk))
-        if not onward:
-            return children
-        walk.append(onward[0])
-    return walk
+def _classes(rates: list[float]) -> list[float]:
+    """The fastest rate of each class of nearly equal ones, slowest class first."""
+    ends: list[float] = []
+    start = 0.0
+    for rate in sorted(rates):
+        if ends and rate <= start * NEAR:
+            ends[-1] = rate
+        else:
+            ends.append(rate)
+            start = rate
+    return ends
 
 
 def _without_hosts(graph: nx.Graph[str]) -> nx.Graph[str]:
@@ -172,21 +228,62 @@ def _wired(grouping: Grouping) -> list[dict[int, Wiring]]:
     return result
 
 
-def _core(grouping: Grouping, tiers: list[dict[int, Wiring]]) -> tuple[Core, dict[Path, int]]:
-    """The largest regular core, and the unit of each path."""
+def _tree(grouping: Grouping, tiers: list[dict[int, Wiring]]) -> tuple[Tree, dict[Path, int]]:
+    """The units as a tree, and the unit of each path."""
     root = grouping.current[0]
     paths: dict[Path, int] = {(): root}
     listed: dict[Path, int] = {}
     todo: list[tuple[Path, int]] = [((), root)]
     for path, number in todo:
-        children = grouping.units[number].children
+        children = _in_order(grouping, tiers[len(tiers) - len(path) - 1], number) if len(path) < len(tiers) else []
         if children:
             listed[path] = len(children)
         for index, child in enumerate(children):
             paths[*path, index] = child
             todo.append(((*path, index), child))
     whole = tuple(any(wiring.kind in ("ring", "torus") for wiring in wirings.values()) for wirings in tiers)
-    return regular_core(Tree(sizes=(0,) * len(tiers), listed=listed, whole=whole)), paths
+    return Tree(sizes=(0,) * len(tiers), listed=listed, whole=whole), paths
+
+
+def _in_order(grouping: Grouping, wirings: Mapping[int, Wiring], number: int) -> list[int]:
+    """Children of a unit as numbered; those of a ring along it."""
+    children = grouping.units[number].children
+    wiring = wirings.get(number)
+    if wiring is None or wiring.kind != "ring":
+        return children
+    home = {node: child for child in children for node in grouping.units[child].nodes}
+    linked: dict[int, set[int]] = {child: set() for child in children}
+    for a, b, _ in grouping.links:
+        if a in home and b in home and home[a] != home[b]:
+            linked[home[a]].add(home[b])
+            linked[home[b]].add(home[a])
+    walk = [children[0]]
+    while len(walk) < len(children):
+        onward = sorted(linked[walk[-1]] - set(walk))
+        if not onward:
+            return children
+        walk.append(onward[0])
+    return walk
+
+
+def regular_members(topology: Topology) -> list[str]:
+    """Devices of a graph without holes, unit by unit, outermost first; units of a ring along it. Raises InputError."""
+    grouping = grouped(_largest_part(_without_hosts(graph_of(topology)))[0])
+    tiers = _wired(grouping)
+    units = list(grouping.current)
+    for wirings in reversed(tiers):
+        units = [child for unit in units for child in _in_order(grouping, wirings, unit)]
+    return [grouping.units[unit].nodes[0] for unit in units]
+
+
+def unit_nodes(topology: Topology) -> list[dict[str, str]]:
+    """For every tier, innermost first: the unit of each node inside one, called after its first device."""
+    grouping = grouped(_largest_part(_without_hosts(graph_of(topology)))[0])
+    found = []
+    for tier in grouping.tiers[1:-1]:
+        units = [grouping.units[number] for number in tier]
+        found.append({node: f"unit of {unit.nodes[0]}" for unit in units for node in unit.nodes})
+    return found
 
 
 def _inside(grouping: Grouping, lost: set[int]) -> set[int]:
@@ -207,38 +304,29 @@ def _level(
     kept = {number: wiring for number, wiring in wirings.items() if number not in lost} or dict(wirings)
     kind, dims = Counter((wiring.kind, wiring.dims) for wiring in kept.values()).most_common(1)[0][0]
     first = next(number for number, wiring in kept.items() if wiring.kind == kind)
-    rates = {
-        child: rate / grouping.units[child].devices
-        for wiring in kept.values()
-        for child, rate in wiring.egress.items()
-        if child not in lost
-    }
-    slowest, fastest = min(rates.values()), max(rates.values())
+    rates = _rates(grouping, kept, lost)
     size = len(grouping.units[first].children)
     level = Level(
         name=name,
         kind=kind,
         size=size,
-        bytes_per_s=slowest,
+        bytes_per_s=min(rates.values()),
         latency_s=latency_across(grouping, first, kind),
-        dims=dims if size == fan_out else (),
+        dims=dims,
         in_network_reduction=all(wiring.in_network_reduction for wiring in kept.values()),
     )
-    notes = []
-    if not all(wiring.regular for wiring in kept.values()):
-        notes.append(
-            f"level {name}: units are joined in no regular shape (mesh, ring, torus or switch); taken as a switch at "
-            f"{render(float(f'{slowest:.4g}'), RATE)} per device, the narrowest cut found"
-        )
-    if fastest > slowest * 1.01:
-        weak = min(rates, key=lambda child: rates[child])
-        notes.append(
-            f"level {name}: bandwidth per device is from {slowest / 1e9:,.4g} to {fastest / 1e9:,.4g} GB/s; the lowest "
-            f"counts (at {_label(grouping, weak)})"
-        )
-    if len({wiring.kind for wiring in kept.values()}) > 1:
-        notes.append(f"level {name}: units differ in kind; taken as {kind}, the commonest")
-    return resized(level, fan_out), notes
+    labels = {child: _label(grouping, child) for child in (min(rates, key=lambda child: rates[child]),)}
+    return resized(level, fan_out), remarks(name, kind, kept, rates, labels)
+
+
+def _rates(grouping: Grouping, wirings: Mapping[int, Wiring], lost: set[int]) -> dict[int, float]:
+    """Bytes/s per device out of each unit that is not lost."""
+    return {
+        child: rate / grouping.units[child].devices
+        for wiring in wirings.values()
+        for child, rate in wiring.egress.items()
+        if child not in lost
+    }
 
 
 def _label(grouping: Grouping, number: int) -> str:
@@ -265,17 +353,14 @@ def _names(grouping: Grouping, given: list[str] | None) -> list[str]:
     return names[:count] if len(set(names[:count])) == count else [f"tier{tier}" for tier in range(1, count + 1)]
 
 
-def _left_out(grouping: Grouping, core: Core, lost: set[int], gone: list[str]) -> list[str]:
-    """`gone`: devices that are not in the grouping at all, and other nodes that are down."""
-    present = len(grouping.tiers[0])
-    if present == core.devices and not gone:
-        return []
+def _left_out(grouping: Grouping, cores: list[Core], lost: set[int], gone: Sequence[str]) -> list[str]:
+    """`lost`: of the largest core; `gone`: devices that are not in the grouping at all, and other nodes down."""
+    present, core = len(grouping.tiers[0]), cores[0]
     labels = [*gone, *(_label(grouping, number) for number in sorted(lost))]
     shown = ", ".join(labels[:NAMED]) + (f" and {len(labels) - NAMED:,} more" if len(labels) > NAMED else "")
     spare = "the last units of those that have more" if any(core.spare) else ""
     parts = " and ".join(part for part in (shown, spare) if part)
-    shape = " x ".join(str(size) for size in reversed(core.fan_outs))
     return [
-        f"uses {core.devices:,} of {present:,} devices that work and are joined, as {shape} so that fan-outs are "
-        f"equal; left out: {parts}"
+        f"uses at most {core.devices:,} of {present:,} devices that work and are joined, as "
+        f"{shape_words(core.fan_outs)} so that fan-outs are equal; left out: {parts}{other_cores(cores)}"
     ]

@@ -1,6 +1,6 @@
 """The levels form as a fabric: straight from the numbers, without building a graph.
 
-Contents: fabric_of_levels, regular_part, level_of, resized, left_out, unit_name.
+Contents: fabric_of_levels, level_of, left_out, unit_name.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from mapsearch.errors import InputError
-from mapsearch.topologies.core import Core, Path, Tree, regular_core
-from mapsearch.topologies.fabric import Fabric, Level
+from mapsearch.errors import InputError, listed
+from mapsearch.topologies.core import Core, Path, Site, Tree, regular_cores
+from mapsearch.topologies.fabric import Fabric, Level, resized
 from mapsearch.topologies.spec import LevelSpec, Topology, unit_index, unit_words
 
 NAMED = 4
@@ -31,14 +31,6 @@ def level_of(spec: LevelSpec) -> Level:
     )
 
 
-def resized(level: Level, size: int) -> Level:
-    """The level with some of its units unused: in a full mesh the links to them are lost bandwidth."""
-    if level.kind == "full_mesh" and 1 < size < level.size:
-        share = (size - 1) / (level.size - 1)
-        return replace(level, size=size, bytes_per_s=level.bytes_per_s * share)
-    return replace(level, size=size)
-
-
 def fabric_of_levels(topology: Topology) -> Fabric:
     """The fabric of a topology in the levels form. Raises InputError when nothing regular is left of it."""
     sources = dict(topology.sources)
@@ -46,12 +38,7 @@ def fabric_of_levels(topology: Topology) -> Fabric:
         sources |= {f"{spec.name}.{field}": source for field, source in spec.sources.items()}
     levels = tuple(level_of(spec) for spec in topology.levels)
     notes = topology.warnings()
-    if topology.down:
-        core = regular_part(topology)
-        levels = tuple(resized(level, size) for level, size in zip(levels, core.fan_outs, strict=True))
-        words = unit_words([spec.name for spec in topology.levels])
-        notes += left_out(core, words, topology.device_count)
-    return Fabric(
+    fabric = Fabric(
         name=topology.name,
         device=topology.device.device(),
         levels=levels,
@@ -59,28 +46,36 @@ def fabric_of_levels(topology: Topology) -> Fabric:
         sources=sources,
         notes=tuple(notes),
     )
+    return _irregular(topology, fabric) if topology.down else fabric
 
 
-def regular_part(topology: Topology) -> Core:
-    """What is left when units are down. Raises InputError when nothing regular is."""
+def _irregular(topology: Topology, fabric: Fabric) -> Fabric:
+    """The fabric without what is down: its regular parts, and the most units that one of them has of each level."""
     tree = Tree(
-        sizes=tuple(level.size for level in topology.levels),
+        sizes=fabric.fan_outs,
         broken=frozenset(unit_index(str(item), topology.levels) for item in topology.down),
-        whole=tuple(level.kind in ("ring", "torus") for level in topology.levels),
+        whole=tuple(level.kind in ("ring", "torus") for level in fabric.levels),
     )
-    core = regular_core(tree)
-    if not core.fan_outs:
+    cores = regular_cores(tree)
+    if not cores[0].fan_outs:
         raise InputError(
             "leaves no regular cluster (a ring or torus is used whole or not at all); lower the size of the level, "
             "or describe what is left as nodes and links",
             file=topology.name,
             field="down",
         )
-    return core
+    words = unit_words([spec.name for spec in topology.levels])
+    most = [max(sizes) for sizes in zip(*(core.fan_outs for core in cores), strict=True)]
+    levels = tuple(resized(level, size) for level, size in zip(fabric.levels, most, strict=True))
+    notes = [*fabric.notes, *left_out(cores, words, topology.device_count)]
+    site = Site(tree, tuple(range(1, tree.depth + 1)), lambda path: unit_name(path, words))
+    offered = tuple(core.fan_outs for core in cores)
+    return replace(fabric, levels=levels, notes=tuple(notes), cores=offered, site=site)
 
 
-def left_out(core: Core, words: Sequence[str], built: int) -> list[str]:
-    """One sentence on what the regular core leaves out, or nothing. `words`: unit names, outermost first."""
+def left_out(cores: Sequence[Core], words: Sequence[str], built: int) -> list[str]:
+    """One sentence on the regular parts and what the largest leaves out, or nothing. `words`: outermost first."""
+    core = cores[0]
     missing = built - core.devices
     if not missing:
         return []
@@ -92,9 +87,23 @@ def left_out(core: Core, words: Sequence[str], built: int) -> list[str]:
         for tier, count in enumerate(core.spare)
         if count
     ]
-    shape = " x ".join(str(size) for size in reversed(core.fan_outs))
     parts = " and ".join(part for part in (shown, ", ".join(spare)) if part)
-    return [f"uses {core.devices:,} of {built:,} devices as {shape} so that fan-outs are equal; left out: {parts}"]
+    return [
+        f"uses at most {core.devices:,} of {built:,} devices as {shape_words(core.fan_outs)} so that fan-outs are "
+        f"equal; left out: {parts}{other_cores(cores)}"
+    ]
+
+
+def other_cores(cores: Sequence[Core]) -> str:
+    """The regular parts that a search may use in the place of the largest, as the end of a sentence."""
+    shapes = [f"{shape_words(core.fan_outs)} ({core.devices:,})" for core in cores[1:]]
+    shown = [*shapes[:NAMED], *([f"{len(shapes) - NAMED:,} more"] if len(shapes) > NAMED else [])]
+    return f"; a search may use {listed(shown)} instead, or fewer units" if shapes else "; a search may use fewer units"
+
+
+def shape_words(fan_outs: Sequence[int]) -> str:
+    """Fan-outs as `61 x 8 x 8`, outermost first."""
+    return " x ".join(str(size) for size in reversed(fan_outs))
 
 
 def unit_name(path: Path, words: Sequence[str]) -> str:

@@ -9,8 +9,10 @@ import math
 from typing import Any
 
 from mapsearch.errors import InputError
-from mapsearch.topologies.levels import level_of, resized
+from mapsearch.topologies.fabric import resized
+from mapsearch.topologies.levels import level_of
 from mapsearch.topologies.spec import LevelSpec, Topology
+from mapsearch.topologies.types import readings_of
 from mapsearch.units import RATE, render
 
 
@@ -21,10 +23,17 @@ def scaled(topology: Topology, devices: int) -> Topology:
     """
     if devices < 1:
         raise InputError(f"{devices} devices are not a cluster; give at least 1", file=topology.name, field="devices")
-    if topology.nodes:
+    if topology.nodes and not topology.other_devices:
         topology = levels_form(topology)
     if devices == topology.device_count and not topology.down:
         return topology
+    if topology.other_devices:
+        raise InputError(
+            "has several types of device, so another number of devices is not defined; keep one under `device` and "
+            "take `other_devices` out first",
+            file=topology.name,
+            field="devices",
+        )
     if topology.down:
         raise InputError(
             "has units that are down, so another number of devices is not defined; take `down` out first",
@@ -43,12 +52,17 @@ def scaled(topology: Topology, devices: int) -> Topology:
 
 
 def levels_form(topology: Topology) -> Topology:
-    """An explicit topology written as the levels that were derived from it (its regular core)."""
+    """An explicit topology written as the levels that were derived from it (its largest regular core).
+
+    Several types of device are then the slower of them in every number.
+    """
     from mapsearch.topologies.load import fabric_of
 
     if topology.levels:
         return topology
-    fabric = fabric_of(topology)
+    if topology.other_devices:
+        topology = readings_of(topology)[0][1]
+    fabric = fabric_of(topology).regular
     levels = [
         LevelSpec(
             name=level.name,

@@ -1,6 +1,6 @@
 """How units are joined: full mesh, ring, torus, or no regular shape; and the narrowest cut of what has none.
 
-Contents: Neighbours, shape_of, narrowest_cut.
+Contents: Neighbours, shape_of, neighbourhoods, narrowest_cut.
 """
 
 from __future__ import annotations
@@ -83,11 +83,23 @@ def _torus_distances(dims: tuple[int, ...]) -> Counter[int]:
     return Counter({distance: int(number) for distance, number in enumerate(total) if number})
 
 
-def narrowest_cut(linked: Neighbours, switches: list[Mapping[int, float]]) -> float:
+def neighbourhoods(linked: Neighbours, switches: list[Mapping[int, float]]) -> dict[int, set[int]]:
+    """The units next to each unit, by a link or a switch."""
+    joined: dict[int, set[int]] = {unit: set(others) for unit, others in linked.items()}
+    for switch in switches:
+        for unit in switch:
+            joined[unit] |= set(switch) - {unit}
+    return joined
+
+
+def narrowest_cut(
+    linked: Neighbours, switches: list[Mapping[int, float]], joined: Mapping[int, set[int]] | None = None
+) -> float:
     """Bandwidth per unit of the switch that would be as slow, for uniform traffic, as the narrowest cut found.
 
     A cut with n1 of n units on one side and capacity C lets each unit send C (n - 1) / (n1 (n - n1)).
-    `switches`: for each switch, what links it to which units; it takes the cheaper side of a cut.
+    `switches`: for each switch, what links it to which units; it takes the cheaper side of a cut. `joined`: the
+    neighbourhoods of both, where they are known.
     Source: the cut bound of uniform all-to-all traffic. Ignores cuts that neither a unit alone, nor a ball around
     one, nor the spectral order shows.
     """
@@ -97,7 +109,7 @@ def narrowest_cut(linked: Neighbours, switches: list[Mapping[int, float]]) -> fl
     first, second, rate = _as_arrays(linked, place)
     ports = [_port_array(switch, place) for switch in switches]
     best = np.inf
-    for order in _orders(linked, switches, units, place):
+    for order in _orders(linked, switches, place, joined or neighbourhoods(linked, switches)):
         rank = np.empty(count, dtype=np.int64)
         rank[order] = np.arange(count)
         capacity = np.zeros(count + 1)
@@ -124,14 +136,13 @@ def _port_array(switch: Mapping[int, float], place: Mapping[int, int]) -> tuple[
 
 
 def _orders(
-    linked: Neighbours, switches: list[Mapping[int, float]], units: list[int], place: Mapping[int, int]
+    linked: Neighbours,
+    switches: list[Mapping[int, float]],
+    place: Mapping[int, int],
+    joined: Mapping[int, set[int]],
 ) -> Iterator[np.ndarray]:
     """Orders of the units whose prefixes are the cuts to try: each unit first once, balls, the spectral order."""
-    count = len(units)
-    joined: dict[int, set[int]] = {unit: set(others) for unit, others in linked.items()}
-    for switch in switches:
-        for unit in switch:
-            joined[unit] |= set(switch) - {unit}
+    units, count = list(place), len(place)
     for start in [*units[:: max(1, count // SAMPLES)][:SAMPLES]]:
         yield np.array([place[unit] for unit in _ball(joined, start)])
     weakest = sorted(units, key=lambda unit: sum(linked[unit].values()) + sum(s.get(unit, 0.0) for s in switches))

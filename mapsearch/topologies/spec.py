@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from mapsearch.errors import near_miss
+from mapsearch.errors import listed, near_miss
 from mapsearch.records import Inventory, Record
 from mapsearch.topologies.fabric import Device, LevelKind
 from mapsearch.units import Bytes, BytesPerSecond, FlopsPerSecond, Seconds, Watts
@@ -116,6 +116,8 @@ class NodeSpec(Record):
 
     A first part that all devices share (`pod/rack0/board3`) says that the outermost tier is one, too.
     """
+    device: str = Field(default="", exclude_if=lambda name: not name)
+    """Name of another type of device, one of `other_devices`; empty: the topology's `device`."""
     in_network_reduction: bool = False
     """This switch adds up all-reduces itself."""
 
@@ -158,7 +160,11 @@ class Topology(Inventory):
     name: str = Field(min_length=1)
     """Shown in answers."""
     device: DeviceSpec
-    """What every device is."""
+    """What every device is that nothing else is said of."""
+    other_devices: list[DeviceSpec] = Field(default_factory=list, exclude_if=lambda types: not types)
+    """Further types of device, where not all are alike; nodes, or units under `types`, name theirs."""
+    types: dict[str, str] = Field(default_factory=dict, exclude_if=lambda units: not units)
+    """Levels form: units whose devices are of another type, such as `rack3: H200` (counted from 0)."""
     all_to_all: Literal["variable", "fixed"] = "variable"
     """`fixed` when the communication library offers only whole-group all-to-all of one size for all."""
     levels: list[LevelSpec] = Field(default_factory=list)
@@ -183,7 +189,20 @@ class Topology(Inventory):
             self._check_levels()
         else:
             self._check_graph()
+        self._check_types()
         return self
+
+    def _check_types(self) -> None:
+        names = [self.device.name, *(device.name for device in self.other_devices)]
+        _refuse_twice("device type", names)
+        given = {**self.types, **{node.id: node.device for node in self.nodes if node.device}}
+        for place, name in given.items():
+            if name not in names:
+                raise ValueError(f"{place} is of type {name!r}{near_miss(name, names)}; types: {listed(names)}")
+        for place in self.types:
+            if not self.levels:
+                raise ValueError(f"types: {place!r}: in the explicit form each node says its own type as device")
+            unit_index(place, self.levels)
 
     def _check_levels(self) -> None:
         for field in ("links", "level_names", "high_bandwidth"):

@@ -13,9 +13,10 @@ from typing import Any
 
 import networkx as nx
 
+from mapsearch.topologies.confidence import NEAR, hops_across
 from mapsearch.topologies.fabric import LevelKind
 from mapsearch.topologies.grouping import SAME_CLASS, Grouping
-from mapsearch.topologies.shapes import narrowest_cut, shape_of
+from mapsearch.topologies.shapes import narrowest_cut, neighbourhoods, shape_of
 
 ALL_PAIRS = 300
 """Units up to which every pair is checked for a switch in common."""
@@ -31,6 +32,12 @@ class Wiring:
     """Child: bytes/s out of it towards its siblings, one way, by maximum flow from its devices."""
     regular: bool = True
     in_network_reduction: bool = False
+    spread: tuple[float, float] | None = None
+    """Weakest and strongest direct link between children, bytes/s one way; None where switches join them."""
+    alone: float = 1.0
+    """Of no regular shape: what the slowest child sends alone, over what the narrowest cut leaves it."""
+    hops: int = 1
+    """Of no regular shape: from its first child to the farthest one."""
 
 
 Port = tuple[int, str, float, str | int]
@@ -102,16 +109,44 @@ def _wiring(grouping: Grouping, number: int, inside: _Inside, flows: _Flows) -> 
             shape = shape_of(linked)
             if shape:
                 ports = [port for port in inside.ports if port[3] in linked[port[0]]]
-                return Wiring(*shape, flows.egress(children, ports))
+                return Wiring(*shape, flows.egress(children, ports), spread=_spread(linked, shape[1]))
     for switches in (_own_switches(grouping, number, shared), list(shared)):
         if _all_meet(children, [shared[switch] for switch in switches]):
             chosen = set(switches)
             egress = flows.egress(children, [port for port in inside.ports if port[3] in chosen])
             reduces = all(grouping.graph.nodes[switch]["in_network_reduction"] for switch in switches)
             return Wiring("switch", (), egress, in_network_reduction=reduces)
+    return _shapeless(children, inside, shared, flows)
+
+
+def _spread(linked: Mapping[int, Mapping[int, float]], dims: tuple[int, ...]) -> tuple[float, float]:
+    """Weakest and strongest link; an axis of 2 has both its links to one neighbour, which is no difference.
+
+    Two axes of 2 are known as one of 4.
+    """
+    rates = {rate for others in linked.values() for rate in others.values()}
+    low = min(rates)
+    double = 2.0 * low if {2, 4} & {*dims} else float("inf")
+    return low, max(rate / 2.0 if double <= rate * NEAR and rate <= double * NEAR else rate for rate in rates)
+
+
+def _shapeless(
+    children: list[int], inside: _Inside, shared: Mapping[str, Mapping[int, float]], flows: _Flows
+) -> Wiring:
+    """Units in no regular shape: a switch with the bandwidth that uniform traffic gets through the narrowest cut."""
     egress = flows.egress(children, inside.ports)
-    cut = narrowest_cut({child: inside.linked.get(child, {}) for child in children}, list(shared.values()))
-    return Wiring("switch", (), {child: min(rate, cut) for child, rate in egress.items()}, regular=False)
+    switches = list(shared.values())
+    linked = {child: inside.linked.get(child, {}) for child in children}
+    joined = neighbourhoods(linked, switches)
+    cut = narrowest_cut(linked, switches, joined)
+    return Wiring(
+        "switch",
+        (),
+        {child: min(rate, cut) for child, rate in egress.items()},
+        regular=False,
+        alone=min(egress.values()) / cut,
+        hops=hops_across(joined, children[0]),
+    )
 
 
 def _fastest_then_all(

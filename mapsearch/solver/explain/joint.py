@@ -336,7 +336,7 @@ def _gigabytes(label: str, before: float, unit: str) -> Callable[[float], str]:
 
 
 def _devices(facts: Facts, weight: float, factors: tuple[float, ...]) -> _Number:
-    outer = facts.fabric.levels[-1].size
+    outer = facts.fabric.regular.levels[-1].size
     before, inner = facts.fabric.devices, facts.fabric.devices // outer
     counts = tuple(inner * units for units in dict.fromkeys(round(outer * factor) for factor in factors))
     return _Number(

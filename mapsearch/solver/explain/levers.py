@@ -231,7 +231,7 @@ def more_devices(probe: Probe, growth: int = GROWTH) -> Relaxation | None:
     doubling that does not fit and the first that does, in ascending order: all counts, or 32 evenly spaced ones.
     """
     facts = probe.problem.facts
-    outer = facts.fabric.levels[-1].size
+    outer = facts.fabric.regular.levels[-1].size
     inner = facts.fabric.devices // outer
     short, units = outer, tried_units(probe, outer, inner, growth)
     for count in units:

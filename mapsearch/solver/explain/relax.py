@@ -45,9 +45,10 @@ def with_bandwidth(facts: Facts, level: str, bytes_per_s: float) -> Facts:
 
 
 def with_outer_units(facts: Facts, units: int) -> Facts:
-    """The same facts with another number of units at the outermost level."""
-    *inner, outer = facts.fabric.levels
-    return replace(facts, fabric=replace(facts.fabric, levels=(*inner, replace(outer, size=units, dims=()))))
+    """The same facts with another number of units at the outermost level; an irregular cluster as its largest core."""
+    fabric = facts.fabric.regular
+    *inner, outer = fabric.levels
+    return replace(facts, fabric=replace(fabric, levels=(*inner, replace(outer, size=units, dims=()))))
 
 
 def with_run(facts: Facts, **changes: Any) -> Facts:

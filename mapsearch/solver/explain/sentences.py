@@ -81,7 +81,7 @@ def _framework(_facts: Facts, core: list[Relation]) -> str:
 
 def _user(facts: Facts, _core: list[Relation]) -> str:
     fabric = facts.fabric
-    levels = " x ".join(str(size) for size in fabric.fan_outs)
+    levels = " x ".join(str(size) for size in fabric.regular.fan_outs)
     return f"only your own constraints conflict; {fabric.name} has {fabric.devices:,} devices ({levels}) to cut"
 
 
