@@ -120,7 +120,7 @@ def _placing(asked: _Named) -> Placing:
     wanted = asked.topology or solved_for.get("topology")
     cluster = topology_of(about, wanted, document, named=asked.topology is not None)
     if not asked.links:
-        return placing_of(mapping, cluster, name=name)
+        return placing_of(mapping, cluster, name=name, notes=None if about is None else _notes(document))
     from mapsearch.inputs import read_inputs
     from mapsearch.placing.volumes import sent_bytes_of
 
@@ -132,6 +132,13 @@ def _placing(asked: _Named) -> Placing:
         None,
     )
     return placing_of(mapping, cluster, name=name, sent_bytes=sent_bytes_of(mapping, inputs.facts))
+
+
+def _notes(document: str) -> list[str]:
+    """The notes of an answer, which tell how its cluster was read."""
+    from mapsearch import documents
+
+    return list(documents.load(document.rpartition("#")[0] if "#" in document else document)["notes"])
 
 
 def _export(

@@ -5,6 +5,7 @@ Contents: Placing, topology_of, placing_of, placement_of.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Mapping as Dictionary
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from mapsearch.placement import AxisGroups, Placement, Seating
 from mapsearch.placing.choose import choose
 from mapsearch.placing.chosen import Chosen
 from mapsearch.placing.patterns import patterns_of
-from mapsearch.placing.placed import AXES, Placed, placed_of
+from mapsearch.placing.placed import AXES, Placed, placed_of, reading_for
 from mapsearch.solver.provenance import checksum
 from mapsearch.topologies import Topology, fabric_of, load_topology, scaled
 
@@ -66,14 +67,17 @@ def placing_of(
     topology: Topology,
     *,
     name: str = "",
+    notes: Collection[str] | None = None,
     sent_bytes: Dictionary[str, float] | None = None,
 ) -> Placing:
     """The ranks of a mapping on a cluster: as its placement says, or with `sent_bytes` by axis on the actual links.
 
-    Raises InputError.
+    `notes`: those of the mapping's answer, which tell how the cluster was read where it can be read in several ways.
+    Raises InputError, BackendMissing.
     """
     if sent_bytes is None:
-        return Placing(mapping, name, topology, placed_of(mapping, topology))
+        fabric = reading_for(mapping, fabric_of(topology), notes)
+        return Placing(mapping, name, topology, placed_of(mapping, topology, fabric))
     chosen = choose(mapping, topology, sent_bytes)
     return Placing(mapping, name, topology, chosen.placed, chosen)
 

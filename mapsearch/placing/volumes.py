@@ -24,7 +24,8 @@ def sent_bytes_of(mapping: Mapping, facts: Facts) -> dict[str, float]:
     are bytes. Source: FORMULAS 4.2, 4.3. Ignores: how a hierarchy of levels would save bytes.
     """
     count = mapping.devices
-    flat = replace(facts.fabric, levels=(Level("all", "switch", count, bytes_per_s=1.0, latency_s=0.0),), notes=())
+    one = Level("all", "switch", count, bytes_per_s=1.0, latency_s=0.0)
+    flat = replace(facts.fabric, levels=(one,), notes=(), cores=(), site=None, alternatives=())
     whole = CollectiveEfficiency(peak=1.0)
     profile = facts.profile.model_copy(update={**dict.fromkeys(COLLECTIVES, whole), "overlap_slowdown": 1.0})
     point = point_of(mapping.model_copy(update={"placement": {}}), replace(facts, fabric=flat, profile=profile))

@@ -161,3 +161,20 @@ def test_an_answer_of_a_scaled_cluster(mapsearch, answer):
     found = mapsearch("placement", answer(topology="asic", devices=64, input_sha256={"topology": sha}))
     assert found.code == 0, found.err
     assert "64 ranks on 64 devices of asic" in found.out
+
+
+def test_a_cluster_with_holes_is_placed_on_the_units_that_the_search_takes(mapsearch, mapping, tmp_path):
+    """A device down on one board: the whole board is spare where seven boards are enough."""
+    text = "".join(
+        f"  - {{name: {name}, size: {size}, bandwidth: {rate} GB/s, latency: 1 us}}\n"
+        for name, size, rate in (("board", 8, 100), ("rack", 9, 25))
+    )
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(
+        "name: holes\ndevice: {name: part, hbm: 8 GB, hbm_bandwidth: 1 TB/s, peak: {bf16: 1 TFLOP/s}}\n"
+        f"levels:\n{text}down: [board3/device5]\n"
+    )
+    found = mapsearch("placement", mapping, "-t", str(cluster), "-f", "csv")
+    assert found.code == 0, found.err
+    devices = [line.split(",")[1] for line in found.out.splitlines()[1:]]
+    assert len(devices) == 64 and not any(device.startswith("board3/") for device in devices)
