@@ -19,6 +19,8 @@ from pydantic_core import PydanticUndefined
 from mapsearch import axes
 from mapsearch.cli.main import COMMANDS, cli
 from mapsearch.inventories.run import Run
+from mapsearch.topologies.composing.wishes import rate_text, time_text
+from mapsearch.topologies.importers.parts import load_parts
 
 REFERENCE = Path(__file__).parent / "reference"
 SOURCED = (
@@ -146,6 +148,13 @@ PAGES = {
 PLAIN = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Any": "value"}
 
 
+PARTS = """# Known parts
+
+What [importing a cluster](../how-to/import-a-cluster.md) fills in where a file does not say it; one way. Memory and peaks are those of the built-in clusters, or stand in `mapsearch/topologies/importers/parts.yaml` with their sources, as all of this does.
+"""
+CPUS = "By vendor, family and model as NCCL's files write them, else by the devices' slots; the first line that fits counts."
+
+
 def main() -> None:
     """Write all pages."""
     sections = [CLI]
@@ -155,8 +164,34 @@ def main() -> None:
         if command is not None:
             sections += command_sections(command, f"mapsearch {name}", root)
     (REFERENCE / "cli.md").write_text("\n".join(sections), encoding="utf-8")
+    (REFERENCE / "parts.md").write_text(parts_page(), encoding="utf-8")
     for page, parts in PAGES.items():
         (REFERENCE / f"{page}.md").write_text(record_page(page, *parts), encoding="utf-8")
+
+
+def parts_page() -> str:
+    """Known parts with their rates and where each is from."""
+    lines = [PARTS, "| part | `--device` | fast links, one each | links | PCIe x16 | NIC for each | on a full board |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    table = load_parts()
+    notes = []
+    for part in table.devices:
+        rates = [(field, part.said(field)) for field in ("nvlink", "xgmi", "hccs", "hccs_switch", "sio")]
+        fast = ", ".join(f"{field.replace('_', ' ')} {rate_text(said.value)}" for field, said in rates if said)
+        nic = part.said("nic")
+        names = ", ".join(f"`{name}`" for name in (part.aliases or [part.name.lower()]))
+        lines.append(f"| {part.name} | {names} | {fast} | {part.most_links or ''} | {part.pcie} | "
+                     f"{rate_text(nic.value) if nic else ''} | {part.board.replace('_', ' ')} |")  # fmt: skip
+        said = "; ".join(f"{field.replace('_', ' ')}: {one.source}" for field, one in [*rates, ("nic", nic)] if one)
+        notes.append(f"- {part.name}: {said}")
+    slots = [f"- {name}: {rate_text(said.value)} ({said.source})" for name, said in
+             ((one, table.slot(one)) for one in ("gen3", "gen4", "gen5", "gen6"))]  # fmt: skip
+    cpus = [f"- {one.cpu or 'any other'}: {rate_text(one.rate)} ({one.sources['rate']})" for one in table.smp]
+    times = [f"- {name.replace('_', ' ')}: {time_text(getattr(table.latency, name))} ({source})"
+             for name, source in table.latency.sources.items()]  # fmt: skip
+    parts = ["## Sources", "\n".join(notes), "## PCIe", "\n".join(slots), "## Between CPUs", CPUS, "\n".join(cpus),
+             "## Latencies", "\n".join(times)]  # fmt: skip
+    return "\n\n".join(["\n".join(lines), *parts]) + "\n"
 
 
 def command_sections(command: click.Command, name: str, parent: click.Context) -> list[str]:

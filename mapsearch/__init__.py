@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mapsearch.inventories.run import Run
     from mapsearch.parametric import Piece, Sensitivity
     from mapsearch.progress import Progress
+    from mapsearch.scaledown import ScaledDown
+    from mapsearch.scaling.api import scale_down
     from mapsearch.sensitivities.api import sensitivity
     from mapsearch.sweeps.run import SweepResult, sweep
 
@@ -50,6 +52,7 @@ __all__ = [
     "Progress",
     "RankedMapping",
     "Run",
+    "ScaledDown",
     "Sensitivity",
     "SweepResult",
     "check",
@@ -57,6 +60,7 @@ __all__ = [
     "explain",
     "guidelines",
     "pareto",
+    "scale_down",
     "sensitivity",
     "solve",
     "sweep",
@@ -77,6 +81,8 @@ _HOMES = {
     "Explanation": "mapsearch.explanation",
     "guidelines": "mapsearch.hypotheses.api",
     "Guidelines": "mapsearch.guideline",
+    "scale_down": "mapsearch.scaling.api",
+    "ScaledDown": "mapsearch.scaledown",
     "sweep": "mapsearch.sweeps.run",
     "SweepResult": "mapsearch.sweeps.run",
     "Answer": "mapsearch.answer",

@@ -1,6 +1,6 @@
 """Reading YAML and JSON documents that strangers wrote: safely, strictly, and with messages that help.
 
-Contents: read_text, exists, is_file, load, parse, dump.
+Contents: read_text, exists, is_file, load, parse, parse_all, dump.
 
 Refused with one sentence: a directory, a missing or empty file, a file over the size limit, bytes that are not
 UTF-8, YAML aliases (the alias bomb), deep nesting, duplicate keys, custom tags, NaN and infinities.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +100,23 @@ def load(path: Path | str) -> Any:
 
 def parse(text: str, *, file: str, json_text: bool = False) -> Any:
     """Parse text as YAML (or JSON), strictly. Raises InputError with line and column."""
+    return _parsed(_parse_json if json_text else _parse_yaml, text, file, "JSON" if json_text else "YAML")
+
+
+def parse_all(text: str, *, file: str) -> list[Any]:
+    """Every document of a YAML text that `---` parts, empty ones left out. Raises InputError with line and column."""
+    documents = _parsed(_parse_yaml_all, text, file, "YAML")
+    return [document for document in documents if document is not None]
+
+
+def _parsed(parser: Callable[[str], Any], text: str, file: str, kind: str) -> Any:
     try:
-        document = _parse_json(text) if json_text else _parse_yaml(text)
+        document = parser(text)
     except yaml.MarkedYAMLError as problem:
         mark = problem.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise InputError(f"is not valid YAML{where}: {problem.problem or problem.context}", file=file) from None
     except (yaml.YAMLError, ValueError, RecursionError) as problem:
-        kind = "JSON" if json_text else "YAML"
         first_line = str(problem).splitlines()[0] if str(problem) else "nested too deeply"
         raise InputError(f"is not valid {kind}: {first_line}", file=file) from None
     _refuse_not_finite(document, file, "")
@@ -114,6 +124,17 @@ def parse(text: str, *, file: str, json_text: bool = False) -> Any:
 
 
 def _parse_yaml(text: str) -> Any:
+    _check_yaml(text)
+    return yaml.load(text, Loader=_StrictLoader)
+
+
+def _parse_yaml_all(text: str) -> list[Any]:
+    _check_yaml(text)
+    return list(yaml.load_all(text, Loader=_StrictLoader))
+
+
+def _check_yaml(text: str) -> None:
+    """Refuse aliases, and more depth or values than a document needs, before anything is built."""
     depth = 0
     for nodes, event in enumerate(yaml.parse(text, Loader=_Loader)):
         mark: Any = event.start_mark
@@ -130,7 +151,6 @@ def _parse_yaml(text: str) -> Any:
                 problem=f"nested more than {MAX_DEPTH} deep or over {MAX_NODES:,} values",
                 problem_mark=mark,
             )
-    return yaml.load(text, Loader=_StrictLoader)
 
 
 def _parse_json(text: str) -> Any:

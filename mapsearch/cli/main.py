@@ -25,6 +25,10 @@ COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
     "explain": ("mapsearch.cli.explain:command", "What binds a mapping, why nothing fits, or why not that one."),
+    "scale-down": (
+        "mapsearch.cli.scale_down:command",
+        "The small run that keeps most of what a mapping has to prove.",
+    ),
     "guidelines": (
         "mapsearch.cli.guidelines:command",
         "Rules of thumb on trial: which hold for this model and cluster.",

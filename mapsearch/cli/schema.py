@@ -26,6 +26,7 @@ DOCUMENTS = {
     "comparison": "mapsearch.comparison:Comparison",
     "explanation": "mapsearch.explanation:Explanation",
     "guidelines": "mapsearch.guideline:Guidelines",
+    "scale-down": "mapsearch.scaledown:ScaledDown",
     "check": "mapsearch.answer:CheckReport",
     "placement": "mapsearch.placement:Placement",
     "verdict": "mapsearch.verdict:Verdict",

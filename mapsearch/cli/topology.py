@@ -1,10 +1,11 @@
-"""`mapsearch topology`: list, show, validate and export clusters."""
+"""`mapsearch topology`: list, show, validate, export, import and compose clusters."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,7 @@ from mapsearch.errors import InputError
 
 if TYPE_CHECKING:
     from mapsearch.topologies import Topology
+    from mapsearch.topologies.composing import Wishes
 
 _TOPOLOGY = CatalogueName("mapsearch.topologies")
 _format = view_format("table", "json", "yaml")
@@ -24,7 +26,7 @@ _devices = click.option(
 )  # fmt: skip
 
 
-@click.group("topology", short_help="List, show, validate and export clusters.")
+@click.group("topology", short_help="List, show, validate, export, import and compose clusters.")
 def command() -> None:
     """Clusters: built-in names, and YAML or JSON files with levels or with a graph of nodes and links."""
 
@@ -103,6 +105,111 @@ def export_command(name: str, devices: int | None, format_: str, output: str | N
         return
     written = levels_form(topology) if format_ == "levels" else topology
     write_text(documents.dump(written.model_dump(mode="json", exclude_defaults=True)), output)
+
+
+_JOINING = (
+    click.option("--device", metavar="PART", help="What the devices are: a known part such as h100 or mi300x, or a "
+                 "cluster (built in, or a file) whose device is meant."),
+    click.option("--name", metavar="NAME", default="", help="Name of the cluster; else the file's."),
+    click.option("--nic-rate", metavar="RATE", help="Of one NIC, one way, where no file says it: 400Gb/s."),
+    click.option("--link-rate", metavar="RATE", help="Of one NVLink, xGMI or HCCS link, one way: 25GB/s."),
+    click.option("--pcie", type=click.Choice(("gen3", "gen4", "gen5", "gen6")),
+                 help="Generation of the devices' x16 slots, where no file says it."),
+    click.option("--nics", type=click.Choice(("near", "all")), default="near", show_default=True,
+                 help="NICs that reach the network: those that some device has none nearer than, or all."),
+    click.option("--uplink", metavar="HOW", help="Links between switches that have no rate: nonblocking (taken "
+                 "when you say nothing), an oversubscription such as 4:1, or the rate of one link."),
+    click.option("--only", metavar="NODES", default="", help="Nodes of the fabric to take, such as gpu[001-256,300]; "
+                 "the others, and switches without one of them below, are left out."),
+    click.option("--form", type=click.Choice(("auto", "graph", "levels")), default="auto", show_default=True,
+                 help="What to write; auto takes levels where they say the same and the graph is large."),
+    click.option("--repair", is_flag=True, help="Mend broken or conflicting input and say what was done."),
+)  # fmt: skip
+
+
+def _joining(function: Callable[..., None]) -> Callable[..., None]:
+    """Options of `import` and `compose`: what the files do not say."""
+    for option in reversed(_JOINING):
+        function = option(function)
+    return function
+
+
+def _wishes(options: dict[str, Any]) -> Wishes:
+    from mapsearch.topologies.composing import Wishes
+    from mapsearch.topologies.composing.wishes import Uplink, rate_of_option, uplink_of
+
+    uplink = options.pop("uplink")
+    nic_rate = rate_of_option(options.pop("nic_rate"), "--nic-rate")
+    link_rate = rate_of_option(options.pop("link_rate"), "--link-rate")
+    uplink_ = uplink_of(uplink) if uplink else Uplink()
+    return Wishes(nic_rate=nic_rate, link_rate=link_rate, uplink=uplink_, **options)
+
+
+@command.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@_joining
+@_output
+def import_command(files: tuple[str, ...], output: str | None, **options: Any) -> None:
+    """Read other tools' files: what is in a node (nvidia-smi, rocm-smi, npu-smi, NCCL), how nodes are joined, or both.
+
+    The format is told from the text. What was filled in or repaired goes to stderr.
+    """
+    from mapsearch.topologies.composing import imported
+    from mapsearch.topologies.importers import read_files
+
+    check_output(output)
+    wishes = _wishes(options)
+    _write(*imported(read_files(files, repair=wishes.repair), wishes), output)
+
+
+@command.command("compose")
+@click.option("--node", required=True, metavar="FILE", help="What is in a node, as one of its tools printed it.")
+@click.option(
+    "--fabric",
+    required=True,
+    multiple=True,
+    metavar="FILE",
+    help="How nodes are joined: Slurm, ibnetdiscover, Kueue, ...; several files that belong together: again.",
+)
+@_joining
+@_output
+def compose_command(node: str, fabric: tuple[str, ...], output: str | None, **options: Any) -> None:
+    """Join the inside of a node with the fabric between nodes: every node of the fabric gets that inside."""
+    from mapsearch.topologies.composing import composed
+    from mapsearch.topologies.importers import read_file, read_files
+    from mapsearch.topologies.importers.base import Between, Inside
+
+    check_output(output)
+    wishes = _wishes(options)
+    inside = read_file(node, repair=wishes.repair)
+    fabrics = read_files(fabric, repair=wishes.repair)
+    if len(fabrics) > 1:
+        said = ", ".join(f"{file} ({one.format})" for file, one in fabrics)
+        raise InputError(f"--fabric: {said} do not belong together; several files are of one fabric and format")
+    where, between = fabrics[0]
+    if not isinstance(inside, Inside):
+        raise InputError(f"({inside.format}) does not say what is in a node; --node takes a file that does", file=node)
+    if not isinstance(between, Between):
+        raise InputError(f"({between.format}) is no fabric between nodes; --fabric takes one", file=where)
+    _write(*composed((node, inside), (where, between), wishes), output)
+
+
+def _write(topology: Topology, notes: list[str], output: str | None) -> None:
+    from mapsearch import documents
+
+    for note in notes:
+        print(f"mapsearch: note: {note}", file=sys.stderr)
+    document = {"name": topology.name, **topology.model_dump(mode="json", exclude_defaults=True)}
+    if output is not None and output.lower().endswith(".json"):
+        write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", output)
+        return
+    values = 4 * len(topology.nodes) + 10 * len(topology.links)
+    if values > documents.MAX_NODES:
+        raise InputError(
+            f"makes {len(topology.nodes):,} nodes and {len(topology.links):,} links, more than is read from YAML "
+            f"({documents.MAX_NODES:,} values); write JSON: --output FILE.json"
+        )
+    write_text(documents.dump(document), output)
 
 
 def _load(name: str, devices: int | None) -> Topology:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mapsearch.front import Front
     from mapsearch.guideline import Guidelines
     from mapsearch.parametric import Sensitivity
+    from mapsearch.scaledown import ScaledDown
 
 _STATUS_STYLE = {
     "optimal": "bold green",
@@ -292,7 +293,11 @@ def searched(space: Space) -> str:
 
 
 def resting_lines(
-    facts: Sequence[str], result: Answer | Front | Sensitivity | Explanation | Guidelines, width: int, *, verbose: bool
+    facts: Sequence[str],
+    result: Answer | Front | Sensitivity | Explanation | Guidelines | ScaledDown,
+    width: int,
+    *,
+    verbose: bool,
 ) -> list[Text]:
     """Facts about a search, then what was not proven, what the numbers rest on, and notes."""
     told = [
@@ -306,7 +311,7 @@ def resting_lines(
 
 
 def heading(
-    result: Answer | Front | Sensitivity | Explanation | Guidelines,
+    result: Answer | Front | Sensitivity | Explanation | Guidelines | ScaledDown,
     verdict: str,
     style: str,
     width: int,

@@ -136,6 +136,8 @@ def _fan_out(level: Level, word: str) -> str:
 def _plural(word: str, count: int) -> str:
     if count == 1:
         return word
+    if word == "leaf":
+        return "leaves"
     return f"{word}es" if word.endswith(("s", "x", "ch")) else f"{word}s"
 
 

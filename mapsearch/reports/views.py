@@ -25,9 +25,11 @@ from mapsearch.reports.flat import answer_records, markdown_text, report_records
 from mapsearch.reports.fronts import front_lines, front_markdown, front_records
 from mapsearch.reports.guidelines import guideline_lines, guideline_markdown
 from mapsearch.reports.placements import placement_lines, placement_markdown, placement_records
+from mapsearch.reports.scaledowns import scale_down_lines, scale_down_markdown
 from mapsearch.reports.sensitivities import sensitivity_lines, sensitivity_markdown, sensitivity_records
 from mapsearch.reports.tables import solve_lines
 from mapsearch.reports.verdicts import check_lines
+from mapsearch.scaledown import ScaledDown, kept_records
 from mapsearch.verdict import Verdict
 
 
@@ -49,6 +51,7 @@ VIEWS: dict[type, View] = {
     Explanation: View(explanation_lines, explanation_records, explanation_markdown),
     Guidelines: View(guideline_lines, guideline_records, guideline_markdown),
     Placement: View(placement_lines, placement_records, placement_markdown),
+    ScaledDown: View(scale_down_lines, kept_records, scale_down_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }
 """Kind of result: its views."""

@@ -82,6 +82,8 @@ def assumptions(record: Record | Fabric, kind: str, name: str) -> list[str]:
 
 def _tagged(record: Record, dumped: dict[str, Any], path: str) -> Iterator[tuple[str, str, str]]:
     """Field, value as written, and source of every tagged value, parts and lists of parts included."""
+    for name in sorted(record.sources.keys() - type(record).model_fields.keys()):
+        yield f"{path}{name}", "", record.sources[name]  # of what is no field: rates of a graph's links
     for name in type(record).model_fields:
         if name not in dumped:  # left out where it is empty
             continue

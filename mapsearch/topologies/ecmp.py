@@ -1,6 +1,6 @@
 """Traffic between the ports of one block, split evenly over shortest paths (ECMP).
 
-Contents: Mesh, mesh_of, spread, distances.
+Contents: Mesh, mesh_of, distances, spread.
 
 At each node a message goes on over all links that begin a shortest path (by links) to its target, in equal shares per
 cable. Source: RFC 2992 (equal-cost multipath), without the hashing of single flows.
@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mapsearch.topologies.wires import Bools, Floats, Ints, Wires
 
-MOST_STATES = 2**22
+Whole = NDArray[np.int32]
+MOST_STATES = 2**23
 """Pairs of target and node that are kept at a time."""
 
 
@@ -57,35 +59,41 @@ def _leaving(mesh: Mesh, node: Ints) -> tuple[Ints, Ints]:
     return owner, place
 
 
-def _waves(mesh: Mesh, targets: Ints) -> tuple[Ints, list[Ints]]:
-    """Links to each target, shape (targets, nodes), -1 where there is no way; and the states at each distance.
+def distances(mesh: Mesh, targets: Ints) -> Whole:
+    """Links from every node to each target, shape (targets, nodes); -1 where there is no way.
 
-    A state is target index x nodes + node.
+    Breadth first from all targets at once, 64 of them in a word; a counter of several words (bit planes) holds for how
+    many steps a node has not been reached.
     """
-    count = len(mesh.nodes)
-    distance = np.full(len(targets) * count, -1, dtype=np.int64)
-    states = np.arange(len(targets)) * count + targets
-    distance[states] = 0
-    waves = [states]
-    mark = np.empty(len(distance), dtype=np.int64)
-    while len(states):
-        node = states % count
-        through = mesh.transit[node] if len(waves) > 1 else np.ones(len(node), dtype=np.bool_)
-        states, node = states[through], node[through]
-        owner, place = _leaving(mesh, node)
-        reached = states[owner] - node[owner] + mesh.head[place]
-        reached = reached[distance[reached] < 0]
-        mark[reached] = np.arange(len(reached))  # of those that meet, the last stays
-        states = reached[mark[reached] == np.arange(len(reached))]
-        distance[states] = len(waves)
-        if len(states):
-            waves.append(states)
-    return distance, waves
+    count, words = len(mesh.nodes), -(-len(targets) // 64)
+    reached = np.zeros((count, words), dtype=np.uint64)
+    place = np.arange(len(targets))
+    np.bitwise_or.at(reached, (targets, place // 64), np.uint64(1) << (place % 64).astype(np.uint64))
+    seed = reached.copy()
+    planes: list[NDArray[np.uint64]] = []
+    while True:
+        passing = np.where(mesh.transit[:, None], reached, seed)
+        met = reached | np.bitwise_or.reduceat(passing[mesh.head], mesh.first[:-1], axis=0)
+        if np.array_equal(met, reached):
+            break
+        carry = ~reached
+        for number, plane in enumerate(planes):
+            planes[number], carry = plane ^ carry, plane & carry
+            if not carry.any():
+                break
+        else:
+            planes.append(carry)
+        reached = met
+    found = np.zeros((count, words * 64), dtype=np.int32)
+    for number, plane in enumerate(planes):
+        found += _bits(plane).astype(np.int32) << number
+    found[_bits(reached) == 0] = -1
+    return np.ascontiguousarray(found[:, : len(targets)].T)
 
 
-def distances(mesh: Mesh, targets: Ints) -> Ints:
-    """Links from every node to each target, shape (targets, nodes); -1 where there is no way."""
-    return _waves(mesh, targets)[0].reshape(len(targets), -1)
+def _bits(words: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Bits of words, the lowest first, along the last axis."""
+    return np.unpackbits(words.astype("<u8").view(np.uint8), axis=1, bitorder="little")
 
 
 def spread(mesh: Mesh, columns: Sequence[tuple[Ints, Ints, Floats]], loads: Floats) -> None:
@@ -99,32 +107,39 @@ def spread(mesh: Mesh, columns: Sequence[tuple[Ints, Ints, Floats]], loads: Floa
     step = max(1, MOST_STATES // count)
     for begin in range(0, len(every), step):
         targets = every[begin : begin + step]
-        distance, waves = _waves(mesh, targets)
+        distance = distances(mesh, targets).ravel()
         for column, (source, target, sent) in enumerate(inside):
             place = np.minimum(np.searchsorted(targets, target), len(targets) - 1)
             here = targets[place] == target
             flow = np.zeros(len(distance))
-            np.add.at(flow, place[here] * count + source[here], sent[here])
-            _flow(mesh, distance, waves, flow, loads[column])
+            states = place[here] * count + source[here]
+            np.add.at(flow, states, sent[here])
+            _flow(mesh, distance, np.unique(states), flow, loads[column])
 
 
-def _flow(mesh: Mesh, distance: Ints, waves: list[Ints], flow: Floats, loads: Floats) -> None:
-    """Carry what is at each state to its target, the farthest first."""
+def _flow(mesh: Mesh, distance: Whole, begin: Ints, flow: Floats, loads: Floats) -> None:
+    """Carry what is at each state to its target, the farthest first. A state is target index x nodes + node.
+
+    `begin`: states that have something at the start.
+    """
     count = len(mesh.nodes)
-    for far in range(len(waves) - 1, 0, -1):
-        states = waves[far]
-        states = states[flow[states] != 0.0]
-        if not len(states):
-            continue
+    order = np.argsort(distance[begin], kind="stable")
+    begin, starts = begin[order], distance[begin[order]]
+    moved = begin[:0]
+    mark = np.empty(len(flow), dtype=np.int64)
+    for far in range(int(starts.max(initial=0)), 0, -1):
+        states = np.concatenate([moved, begin[slice(*np.searchsorted(starts, [far, far + 1]))]])
+        mark[states] = np.arange(len(states))  # of those that meet, the last stays
+        states = states[mark[states] == np.arange(len(states))]
         node = states % count
         owner, place = _leaving(mesh, node)
         onward = states[owner] - node[owner] + mesh.head[place]
         nearer = distance[onward] == far - 1
         if far > 1:
             nearer &= mesh.transit[mesh.head[place]]
-        owner, place, onward = owner[nearer], place[nearer], onward[nearer]
+        owner, place, moved = owner[nearer], place[nearer], onward[nearer]
         cables = mesh.cables[place]
         share = cables / np.bincount(owner, weights=cables, minlength=len(states))[owner]
         part = flow[states][owner] * share
-        np.add.at(flow, onward, part)
-        np.add.at(loads, mesh.link[place], part)
+        np.add.at(flow, moved, part)
+        loads += np.bincount(mesh.link[place], weights=part, minlength=len(loads))
