@@ -26,12 +26,11 @@ from mapsearch.placing.loads import (
     link_seconds,
     routes_of,
 )
-from mapsearch.placing.members import regular_devices
 from mapsearch.placing.placed import Placed, placed_of, same_groups
 from mapsearch.placing.placements import MOST_PLACEMENTS, divisors, placements
+from mapsearch.placing.standing import standing
 from mapsearch.topologies.condense import device_tiers
 from mapsearch.topologies.graph import graph_of, nodes_of_type
-from mapsearch.topologies.load import fabric_of
 from mapsearch.topologies.spec import Topology
 
 Ints = NDArray[np.int64]
@@ -132,17 +131,9 @@ def _seats(placed: Placed, place: Dictionary[str, int]) -> Ints:
 
 
 def _moved(placed: Placed, devices: Sequence[str], topology: Topology) -> Placed:
-    """The same groups on other devices; units are known where all devices are of the regular part."""
-    try:
-        fabric = fabric_of(topology)
-        names = regular_devices(topology, fabric)
-    except InputError:
-        return replace(placed, devices=tuple(devices), units=np.empty((0, 0), dtype=np.int64), level_names=())
-    at = {str(name): index[::-1] for index, name in np.ndenumerate(names)}
-    if any(device not in at for device in devices):
-        return replace(placed, devices=tuple(devices), units=np.empty((0, 0), dtype=np.int64), level_names=())
-    units = np.array([at[device] for device in devices], dtype=np.int64).reshape(len(devices), -1)
-    return replace(placed, devices=tuple(devices), units=units, level_names=fabric.level_names)
+    """The same groups on other devices."""
+    units, names = standing(topology, devices)
+    return replace(placed, devices=tuple(devices), units=units, level_names=names)
 
 
 def _busiest(routes: Routes, demand: Demand, seats: Ints) -> tuple[str, str]:

@@ -29,6 +29,7 @@ from mapsearch.placing.loads import (
 from mapsearch.placing.members import regular_devices
 from mapsearch.placing.placed import Placed, placed_of
 from mapsearch.placing.placements import MOST_PLACEMENTS, placements
+from mapsearch.placing.standing import standing
 from mapsearch.topologies.condense import Condensed, condensed
 from mapsearch.topologies.load import fabric_of
 from mapsearch.topologies.spec import Topology
@@ -62,7 +63,7 @@ def choose_units(
     demand, taken, part = ground.demand(start, sent_bytes)
     onto = [ground.slots[seat] for seat in seated_.seats.tolist()]
     return Chosen(
-        placed=_moved(start, part, ground.inside, taken, onto),
+        placed=_moved(start, topology, part, ground.inside, taken, onto),
         cost=seated_.cost,
         given=given,
         fixed=_fixed_cost(mapping, ground.whole, sent_bytes, devices),
@@ -142,15 +143,18 @@ def _fixed_cost(mapping: Mapping, whole: Condensed, sent_bytes: Dictionary[str, 
 
 
 def _moved(
-    own: Placed, part: Ints, inside: Dictionary[str, list[str]], taken: Sequence[str], onto: Sequence[str]
+    own: Placed,
+    topology: Topology,
+    part: Ints,
+    inside: Dictionary[str, list[str]],
+    taken: Sequence[str],
+    onto: Sequence[str],
 ) -> Placed:
     """Every rank at the same place of the unit that its block has moved to."""
     place = {device: index for unit in taken for index, device in enumerate(inside[unit])}
     devices = [inside[onto[block]][place[device]] for block, device in zip(part.tolist(), own.devices, strict=True)]
-    units = dict(zip(own.devices, own.units.tolist(), strict=True))
-    if set(devices) <= set(units):
-        return replace(own, devices=tuple(devices), units=np.array([units[device] for device in devices]))
-    return replace(own, devices=tuple(devices), units=np.empty((0, 0), dtype=np.int64), level_names=())
+    units, names = standing(topology, devices)
+    return replace(own, devices=tuple(devices), units=units, level_names=names)
 
 
 def _busiest(routes: Routes, demand: Demand, seats: Ints) -> tuple[str, str]:

@@ -142,6 +142,9 @@ def test_holes_are_stepped_over_by_whole_blocks():
         for group in chosen.placed.groups[axis]:
             assert len({chosen.placed.devices[rank].split(".")[0] for rank in group}) == 1
     assert not {"g0.1", "g2.0"} & set(chosen.placed.devices)
+    assert chosen.placed.units.shape == (8, 2) and len(chosen.placed.level_names) == 2
+    for group in chosen.placed.groups["tp"].tolist():
+        assert chosen.placed.units[group[0], 1] == chosen.placed.units[group[1], 1]
     assert chosen.given is None  # the regular core of 3 x 3 has no 8 devices in equal parts
 
 
