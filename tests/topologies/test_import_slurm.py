@@ -291,6 +291,11 @@ def test_yaml_torus() -> None:
         ("n0", "n1", 1), ("n1", "n2", 1), ("n2", "n0", 1), ("n3", "n4", 1), ("n4", "n5", 1), ("n5", "n3", 1),
         ("n0", "n3", 2), ("n1", "n4", 2), ("n2", "n5", 2),
     }  # fmt: skip
+    twice = TORUS + TORUS.splitlines()[-1] + "\n"
+    assert "torus p stands 2 times" in refusal(twice, repair=True)
+    empty = TORUS + "      - {name: q, dims: {x: 1, y: 1, z: 1}}\n"
+    assert "torus q has no nodes; with --repair: left out" in refusal(empty)
+    assert slurm_yaml.read(empty, file="topology.yaml", repair=True).links == fabric.links
     assert "has 5 nodes, but dims 3 x 2 x 1 = 6" in refusal(TORUS.replace("0-5", "0-4"))
 
 

@@ -74,7 +74,7 @@ def read(text: str, *, file: str, repair: bool = False) -> Between:
     tree = tree_of(conf.switches, lists)
     blocks = blocks_of(conf.blocks, lists)
     sizes = checked_sizes(conf.sizes, len(blocks), repairs, *conf.sizes_at) if conf.sizes else []
-    rings = blocks_of(conf.rings, lists)
+    rings = blocks_of(conf.rings, lists, "ring")
     return between(FORMAT, tree, blocks, sizes, rings, ring_links(rings), repairs, conf.notes())
 
 

@@ -186,18 +186,18 @@ def _refuse_circles(tree: Tree, repairs: Repairs) -> None:
     )
 
 
-def blocks_of(entries: Iterable[BlockEntry], lists: HostLists) -> list[Block]:
-    """The blocks of a file, each node in one; empty ones are refused. Raises InputError."""
+def blocks_of(entries: Iterable[BlockEntry], lists: HostLists, what: str = "block") -> list[Block]:
+    """The blocks (rings, tori: `what`) of a file, each node in one; empty ones are refused. Raises InputError."""
     owners: dict[str, str] = {}
     members: dict[str, list[str]] = {}
     for entry in entries:
         _check_name(entry, lists.repairs)
         if entry.name in members:
-            _mend(lists.repairs, entry, f"block {entry.name} stands twice", "its lists put together")
+            _mend(lists.repairs, entry, f"{what} {entry.name} stands twice", "its lists put together")
         nodes = _new_nodes(entry.name, entry.nodes, owners, lists)
         members.setdefault(entry.name, []).extend(nodes)
         if not members[entry.name]:
-            _mend(lists.repairs, entry, f"block {entry.name} has no nodes", "left out")
+            _mend(lists.repairs, entry, f"{what} {entry.name} has no nodes", "left out")
     return [Block(name, tuple(nodes)) for name, nodes in members.items() if nodes]
 
 

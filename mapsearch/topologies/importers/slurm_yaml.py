@@ -18,6 +18,7 @@ Source: topology.yaml(5) of Slurm 26.05, and what its parser refuses (one plugin
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -183,7 +184,16 @@ class _Reader:
     def _read_torus3d(self, view: _View, content: Any, path: tuple[str | int, ...]) -> None:
         self._known(content, ("toruses",), path, "torus3d")
         items = self._items(content, "toruses", path, ("name", "dims", "nodes", "placements"))
-        for (item, at), torus in zip(items, self._units(content, "toruses", "name", path), strict=True):
+        names = [self._name(item, "name", at) for item, at in items]
+        times = Counter(names)
+        for name, (_, at) in zip(names, items, strict=True):
+            if times[name] > 1:
+                raise self.marks.fault(f"torus {short(name)} stands {times[name]} times", *at, "name")
+        toruses = {torus.name: torus for torus in self._units(content, "toruses", "name", path)}
+        for name, (item, at) in zip(names, items, strict=True):
+            torus = toruses.get(name)
+            if torus is None:
+                continue  # without nodes: left out and noted already
             dims: Any = item.get("dims")
             self._known(dims, ("x", "y", "z"), (*at, "dims"), "dims")
             shape = [dims.get(axis) for axis in "xyz"]
@@ -202,7 +212,7 @@ class _Reader:
             nodes = item.get("nodes")
             text = None if nodes is None else self.marks.listed(self._text(nodes, (*at, "nodes")), *at, "nodes")
             entries.append(BlockEntry(self._name(item, word, at), *self.marks.at(*at), text))
-        return blocks_of(entries, self.lists)
+        return blocks_of(entries, self.lists, "torus" if word == "name" else word)
 
     def _items(
         self, content: dict[str, Any], key: str, path: tuple[str | int, ...], known: tuple[str, ...]
