@@ -1,7 +1,6 @@
 """The Python API: `solve` ranks the fastest mappings with proof, `check` judges one mapping.
 
-Contents: solve, check, band_of, Inputs, read_inputs,
-read_mapping.
+Contents: solve, check, band_of, read_mapping.
 
 Inputs are names of built-in documents, paths, or typed objects. A user's mistake raises MapsearchError; that nothing
 fits is an answer.

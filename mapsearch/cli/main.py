@@ -40,6 +40,7 @@ COMMANDS = {
     "sweep": ("mapsearch.cli.sweep:command", "Run many searches from one file; what is killed continues."),
     "model": ("mapsearch.cli.model:command", "List, show and convert models."),
     "topology": ("mapsearch.cli.topology:command", "List, show and validate clusters."),
+    "placement": ("mapsearch.cli.placement:command", "Ranks on devices, where groups live, files for launchers."),
     "calibrate": ("mapsearch.cli.calibrate:command", "Fit the numbers of a profile to measurements."),
     "schema": ("mapsearch.cli.schema:command", "Print the JSON Schema of an input file or of the answer."),
     "completion": ("mapsearch.cli.completion:command", "Print the completion script of a shell."),

@@ -24,10 +24,22 @@ if TYPE_CHECKING:
     from mapsearch.front import Front
     from mapsearch.guideline import Guidelines
     from mapsearch.parametric import Sensitivity
+    from mapsearch.placement import Placement
     from mapsearch.scaledown import ScaledDown
     from mapsearch.verdict import Verdict
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Guidelines | ScaledDown | Verdict
+    Result = (
+        Answer
+        | CheckReport
+        | Front
+        | Sensitivity
+        | Comparison
+        | Explanation
+        | Guidelines
+        | Placement
+        | ScaledDown
+        | Verdict
+    )
 
 _PIPE_WIDTH = 120
 

@@ -28,6 +28,7 @@ DOCUMENTS = {
     "guidelines": "mapsearch.guideline:Guidelines",
     "scale-down": "mapsearch.scaledown:ScaledDown",
     "check": "mapsearch.answer:CheckReport",
+    "placement": "mapsearch.placement:Placement",
     "verdict": "mapsearch.verdict:Verdict",
 }
 """Document: where its record lives."""

@@ -17,12 +17,14 @@ from mapsearch.explanation import Explanation
 from mapsearch.front import Front
 from mapsearch.guideline import Guidelines, guideline_records
 from mapsearch.parametric import Sensitivity
+from mapsearch.placement import Placement
 from mapsearch.reports.cases import verdict_lines, verdict_markdown, verdict_records
 from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
 from mapsearch.reports.explanations import explanation_lines, explanation_markdown, explanation_records
 from mapsearch.reports.flat import answer_records, markdown_text, report_records
 from mapsearch.reports.fronts import front_lines, front_markdown, front_records
 from mapsearch.reports.guidelines import guideline_lines, guideline_markdown
+from mapsearch.reports.placements import placement_lines, placement_markdown, placement_records
 from mapsearch.reports.scaledowns import scale_down_lines, scale_down_markdown
 from mapsearch.reports.sensitivities import sensitivity_lines, sensitivity_markdown, sensitivity_records
 from mapsearch.reports.tables import solve_lines
@@ -48,6 +50,7 @@ VIEWS: dict[type, View] = {
     Verdict: View(verdict_lines, verdict_records, verdict_markdown),
     Explanation: View(explanation_lines, explanation_records, explanation_markdown),
     Guidelines: View(guideline_lines, guideline_records, guideline_markdown),
+    Placement: View(placement_lines, placement_records, placement_markdown),
     ScaledDown: View(scale_down_lines, kept_records, scale_down_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }

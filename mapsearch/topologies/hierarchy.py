@@ -1,6 +1,6 @@
 """Levels derived from a graph: fan-out, bandwidth per device by cut, latency, kind.
 
-Contents: Derived, derived, derived_levels, fabric_of_graph.
+Contents: Derived, derived, derived_levels, fabric_of_graph, regular_members, unit_nodes.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _tree(grouping: Grouping, tiers: list[dict[int, Wiring]]) -> tuple[Tree, dic
     listed: dict[Path, int] = {}
     todo: list[tuple[Path, int]] = [((), root)]
     for path, number in todo:
-        children = grouping.units[number].children
+        children = _in_order(grouping, tiers[len(tiers) - len(path) - 1], number) if len(path) < len(tiers) else []
         if children:
             listed[path] = len(children)
         for index, child in enumerate(children):
@@ -243,6 +243,47 @@ def _tree(grouping: Grouping, tiers: list[dict[int, Wiring]]) -> tuple[Tree, dic
             todo.append(((*path, index), child))
     whole = tuple(any(wiring.kind in ("ring", "torus") for wiring in wirings.values()) for wirings in tiers)
     return Tree(sizes=(0,) * len(tiers), listed=listed, whole=whole), paths
+
+
+def _in_order(grouping: Grouping, wirings: Mapping[int, Wiring], number: int) -> list[int]:
+    """Children of a unit as numbered; those of a ring along it."""
+    children = grouping.units[number].children
+    wiring = wirings.get(number)
+    if wiring is None or wiring.kind != "ring":
+        return children
+    home = {node: child for child in children for node in grouping.units[child].nodes}
+    linked: dict[int, set[int]] = {child: set() for child in children}
+    for a, b, _ in grouping.links:
+        if a in home and b in home and home[a] != home[b]:
+            linked[home[a]].add(home[b])
+            linked[home[b]].add(home[a])
+    walk = [children[0]]
+    while len(walk) < len(children):
+        onward = sorted(linked[walk[-1]] - set(walk))
+        if not onward:
+            return children
+        walk.append(onward[0])
+    return walk
+
+
+def regular_members(topology: Topology) -> list[str]:
+    """Devices of a graph without holes, unit by unit, outermost first; units of a ring along it. Raises InputError."""
+    grouping = grouped(_largest_part(_without_hosts(graph_of(topology)))[0])
+    tiers = _wired(grouping)
+    units = list(grouping.current)
+    for wirings in reversed(tiers):
+        units = [child for unit in units for child in _in_order(grouping, wirings, unit)]
+    return [grouping.units[unit].nodes[0] for unit in units]
+
+
+def unit_nodes(topology: Topology) -> list[dict[str, str]]:
+    """For every tier, innermost first: the unit of each node inside one, called after its first device."""
+    grouping = grouped(_largest_part(_without_hosts(graph_of(topology)))[0])
+    found = []
+    for tier in grouping.tiers[1:-1]:
+        units = [grouping.units[number] for number in tier]
+        found.append({node: f"unit of {unit.nodes[0]}" for unit in units for node in unit.nodes})
+    return found
 
 
 def _inside(grouping: Grouping, lost: set[int]) -> set[int]:
