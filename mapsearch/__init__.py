@@ -1,7 +1,8 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)`, `check(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)` and `sweep(...)`
-are the Python API. Everything is imported on first use, so that `import mapsearch` loads neither a solver nor numpy.
+`mapsearch.solve(...)`, `check(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`, `sweep(...)`
+and `timeline(...)` are the Python API. Everything is imported on first use, so that `import mapsearch` loads neither a
+solver nor numpy.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from mapsearch.parametric import Piece, Sensitivity
     from mapsearch.progress import Progress
     from mapsearch.sensitivities.api import sensitivity
+    from mapsearch.simulation import Simulation
     from mapsearch.sweeps.run import SweepResult, sweep
+    from mapsearch.timelines import timeline
 
 __all__ = [
     "Answer",
@@ -48,6 +51,7 @@ __all__ = [
     "RankedMapping",
     "Run",
     "Sensitivity",
+    "Simulation",
     "SweepResult",
     "check",
     "compare",
@@ -56,6 +60,7 @@ __all__ = [
     "sensitivity",
     "solve",
     "sweep",
+    "timeline",
 ]
 
 _HOMES = {
@@ -71,6 +76,8 @@ _HOMES = {
     "FrontPoint": "mapsearch.front",
     "Comparison": "mapsearch.comparison",
     "Explanation": "mapsearch.explanation",
+    "timeline": "mapsearch.timelines",
+    "Simulation": "mapsearch.simulation",
     "sweep": "mapsearch.sweeps.run",
     "SweepResult": "mapsearch.sweeps.run",
     "Answer": "mapsearch.answer",

@@ -103,7 +103,7 @@ def check(
     """
     inputs = read_inputs(model, run, topology, profile, devices)
     problem = problem_of(inputs.facts)
-    point = point_of(_mapping(mapping), inputs.facts)
+    point = point_of(mapping_given(mapping), inputs.facts)
     notes = [*inputs.notes, *point.notes]
     trouble = layout_trouble(point)
     if trouble:
@@ -169,7 +169,8 @@ def _shown(given: Any) -> str:
     return given if isinstance(given, str) else str(given.name)
 
 
-def _mapping(given: str | Mapping | RankedMapping) -> Mapping:
+def mapping_given(given: str | Mapping | RankedMapping) -> Mapping:
+    """A mapping by path, or as an object. Raises InputError."""
     if isinstance(given, Mapping):
         return given
     if isinstance(given, RankedMapping):

@@ -27,6 +27,7 @@ DOCUMENTS = {
     "explanation": "mapsearch.explanation:Explanation",
     "check": "mapsearch.answer:CheckReport",
     "verdict": "mapsearch.verdict:Verdict",
+    "simulation": "mapsearch.simulation:Simulation",
 }
 """Document: where its record lives."""
 

@@ -14,12 +14,15 @@ from mapsearch.axes import Schedule
 from mapsearch.simulating.orders import Kind, Plan
 from mapsearch.simulating.simulator import OpTimes
 
-_NO_GAP = "equal stages: the closed form is exact"
+_AIM = "the closed form is what an automatic schedule aims at, no bubble; this fixed order waits"
 _WORDS = {
-    Schedule.ZB_V: "the closed form is the automatic schedule's aim, no bubble; the fixed order waits (p-1)(B-W)",
-    Schedule.ZB_2P: "the closed form is the automatic schedule's aim, no bubble; the fixed order waits (p-1)(F+B-2W)",
-    Schedule.DUALPIPE: "equal stages: the closed form is too long by min(F, (p/2-1)(B-F))",
-    Schedule.DUALPIPE_V: "equal stages: the closed form is too long by min(F, (p-1)(B-F))/2",
+    Schedule.GPIPE: "too short where forwards and backwards have different slowest stages",
+    Schedule.ONE_F_ONE_B: "too long by at most the stages behind the slowest one, whose work hides",
+    Schedule.INTERLEAVED: "too long by at most a chunk of each stage behind the slowest one, whose work hides",
+    Schedule.ZB_V: f"{_AIM} (p-1)(B-W) where stages are equal",
+    Schedule.ZB_2P: f"{_AIM} (p-1)(F+B-2W) where stages are equal",
+    Schedule.DUALPIPE: "too long by min(F, (p/2-1)(B-F)) where stages are equal",
+    Schedule.DUALPIPE_V: "too long by min(F, (p-1)(B-F))/2 where stages are equal",
 }
 
 
@@ -44,9 +47,12 @@ def gap_s(schedule: int, pp: int, stage: OpTimes) -> float:
     }.get(Schedule(schedule), 0.0)
 
 
-def gap_words(schedule: int) -> str:
-    """What `gap_s` says of a schedule, in words."""
-    return _WORDS.get(Schedule(schedule), _NO_GAP)
+def gap_words(schedule: int, stages: Sequence[OpTimes]) -> str:
+    """What is known of the closed form's distance from the run, for these stages, in words."""
+    code, alike = Schedule(schedule), all(stage == stages[0] for stage in stages)
+    if len(stages) == 1 or (alike and gap_s(code, len(stages), stages[0]) == 0.0):
+        return "exact: stages are equal" if len(stages) > 1 else "exact: one stage"
+    return _WORDS.get(code, "too long where other stages than the slowest have slack")
 
 
 def least_s(plan: Plan, seconds: Sequence[Sequence[OpTimes]]) -> float:

