@@ -69,6 +69,8 @@ class Simulation(_Record):
     """The cost model's closed form on the same stage times."""
     gap: str
     """What is known of the difference between the two."""
+    least_s: float
+    """No order of the same operations on the same devices ends sooner."""
     estimate_s: float | None
     """Rounds and bubble of the mapping's estimated step; null where the stage times were given."""
     estimate_bubble_s: float | None

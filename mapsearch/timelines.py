@@ -84,6 +84,7 @@ def _document(point: Point, found: Pipelined, hop_s: float, about: Provenance, n
         simulated_s=found.simulated_s,
         closed_form_s=found.closed_form_s,
         gap=gap_words(found.schedule, found.stages),
+        least_s=found.least_s,
         estimate_s=found.estimate_s,
         estimate_bubble_s=breakdown_s(point).get("bubble", 0.0) if own else None,
         step_time_s=point.step_time_s() if own else None,

@@ -158,6 +158,8 @@ def _said(simulation: Simulation) -> list[str]:
         said = [f"Simulated: {human.seconds(run, 4)} {whole}."]
     else:
         said = [f"Simulated: {human.seconds(run, 4)} on the longest device, {_long(simulation.makespan_s)} {whole}."]
+    if len(simulation.stages) > 1:
+        said[0] += f" No order of these operations ends before {_long(simulation.least_s)}."
     said.append(f"Closed form on the same times: {_long(closed)}, {_apart(run, closed)}; {simulation.gap}.")
     estimate = simulation.estimate_s
     if estimate is None or simulation.step_time_s is None:

@@ -34,7 +34,7 @@ def gap_s(schedule: int, pp: int, stage: OpTimes) -> float:
     GPipe to ZB-H1 and both DualPipe compare the makespan, ZB-V and ZB-2P the longest device.
     From p microbatches on for ZB-H1, 2p-1 for ZB-V and ZB-2P, as the schedules are defined for DualPipe and DualPipeV.
 
-    Axes: schedule, pp. Unit: s. Source: orders run step by step; ZB-2P also arXiv 2401.10241, table 2 (ZB-H2).
+    Axes: schedule, pp. Unit: s. Source: orders run step by step; ZB-2P also FORMULAS 3.5 (ZB-H2).
     """
     f, b, w = stage
     if pp == 1:

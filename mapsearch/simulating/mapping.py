@@ -23,6 +23,7 @@ from mapsearch.costs.stages import (
 )
 from mapsearch.costs.step import StageSum, lean_sum, stage_time_s, step_time_s, sums, tail_s
 from mapsearch.costs.views import CellView
+from mapsearch.simulating.gaps import least_s
 from mapsearch.simulating.orders import Plan, plan_of
 from mapsearch.simulating.simulator import OpTimes, Timeline, simulate
 
@@ -43,6 +44,8 @@ class Pipelined:
     timeline: Timeline
     closed_form_s: float
     """The closed form of the cost model on the same stage times."""
+    least_s: float
+    """No order of the same operations on the same devices ends sooner."""
     closed_in_flight: tuple[float, ...]
     """Microbatches that the cost model says each device holds."""
     estimate_s: float | None
@@ -68,7 +71,8 @@ def pipelined(point: Point, *, stages: Sequence[OpTimes] = (), hop_s: float = 0.
     plan = plan_of(schedule, pp, vpp, m, more_warmup=1 if hidden and pp > 1 else 0)
     own = stage_times(point)
     times = tuple(stages) or own
-    timeline = simulate(plan, chunk_times(point, plan, times), hop_s=hop_s)
+    seconds = chunk_times(point, plan, times)
+    timeline = simulate(plan, seconds, hop_s=hop_s)
     held = (
         pipeline.in_flight(pp, vpp, int(schedule), one(cell.overlap), m, stage, run=point.facts.run)
         for stage in range(pp)
@@ -80,6 +84,7 @@ def pipelined(point: Point, *, stages: Sequence[OpTimes] = (), hop_s: float = 0.
         stages=times,
         timeline=timeline,
         closed_form_s=closed_form_s(schedule, vpp, m, times),
+        least_s=least_s(plan, seconds),
         closed_in_flight=tuple(map(number, held)),
         estimate_s=None if stages else _estimate_s(point),
     )

@@ -65,6 +65,7 @@ def test_the_document_agrees_with_the_estimate(ask, schedule, vpp):
         total = stage["forward_s"] + stage["input_grad_s"] + stage["weight_grad_s"]
         assert stage["busy_s"] == pytest.approx(found["microbatches"] * total)
     assert found["step_time_s"] > found["estimate_s"]
+    assert max(stage["busy_s"] for stage in found["stages"]) <= found["least_s"] <= found["makespan_s"]
 
 
 def test_given_times_take_the_place_of_the_mappings_own(ask):
