@@ -1,7 +1,8 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)`, `check(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)` and `sweep(...)`
-are the Python API. Everything is imported on first use, so that `import mapsearch` loads neither a solver nor numpy.
+`mapsearch.solve(...)`, `check(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`, `sweep(...)`
+and `timeline(...)` are the Python API. Everything is imported on first use, so that `import mapsearch` loads neither a
+solver nor numpy.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from mapsearch.scaledown import ScaledDown
     from mapsearch.scaling.api import scale_down
     from mapsearch.sensitivities.api import sensitivity
+    from mapsearch.simulation import Simulation
     from mapsearch.sweeps.run import SweepResult, sweep
+    from mapsearch.timelines import timeline
 
 __all__ = [
     "Answer",
@@ -54,6 +57,7 @@ __all__ = [
     "Run",
     "ScaledDown",
     "Sensitivity",
+    "Simulation",
     "SweepResult",
     "check",
     "compare",
@@ -64,6 +68,7 @@ __all__ = [
     "sensitivity",
     "solve",
     "sweep",
+    "timeline",
 ]
 
 _HOMES = {
@@ -83,6 +88,8 @@ _HOMES = {
     "Guidelines": "mapsearch.guideline",
     "scale_down": "mapsearch.scaling.api",
     "ScaledDown": "mapsearch.scaledown",
+    "timeline": "mapsearch.timelines",
+    "Simulation": "mapsearch.simulation",
     "sweep": "mapsearch.sweeps.run",
     "SweepResult": "mapsearch.sweeps.run",
     "Answer": "mapsearch.answer",

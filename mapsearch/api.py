@@ -1,6 +1,6 @@
 """The Python API: `solve` ranks the fastest mappings with proof, `check` judges one mapping.
 
-Contents: solve, check, band_of, read_mapping.
+Contents: solve, check, band_of, mapping_given.
 
 Inputs are names of built-in documents, paths, or typed objects. A user's mistake raises MapsearchError; that nothing
 fits is an answer.
@@ -102,7 +102,7 @@ def check(
     """
     inputs = read_inputs(model, run, topology, profile, devices)
     problem = problem_of(inputs.facts)
-    point = point_of(read_mapping(mapping), inputs.facts)
+    point = point_of(mapping_given(mapping), inputs.facts)
     notes = [*inputs.notes, *point.notes]
     trouble = layout_trouble(point)
     if trouble:
@@ -123,7 +123,7 @@ def check(
     )
 
 
-def read_mapping(given: str | Mapping | RankedMapping) -> Mapping:
+def mapping_given(given: str | Mapping | RankedMapping) -> Mapping:
     """A mapping by path, or as an object. Raises InputError."""
     if isinstance(given, Mapping):
         return given

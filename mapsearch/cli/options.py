@@ -42,7 +42,15 @@ DEFAULT_TOPOLOGY = "asic"
 FORMATS = ("table", "json", "yaml", "csv", "md", "html")
 OVERRIDES = ("sequence_length", "global_batch", "precision", "framework", "layout", "recompute_stages")
 CONSTRAINTS = ("fix", "allow", "at_most", "at_least", "inside")
-_SUFFIXES = {".json": "json", ".yaml": "yaml", ".yml": "yaml", ".csv": "csv", ".md": "md", ".html": "html"}
+_SUFFIXES = {
+    ".json": "json",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+    ".csv": "csv",
+    ".md": "md",
+    ".html": "html",
+    ".svg": "svg",
+}
 _NUMBERED = ("tp", "cp", "dp", "pp", "etp", "ep", "edp", "vpp", "micro_batch", "zero")
 
 

@@ -68,8 +68,8 @@ def _known(
     run_options: dict[str, Any],
 ) -> Known:
     """The answer and what belongs to it. Raises InputError."""
-    from mapsearch.inputs import read_inputs
     from mapsearch.costs.estimate import point_of
+    from mapsearch.inputs import read_inputs
     from mapsearch.reports.dossier import Known
     from mapsearch.solver.provenance import provenance_of
 

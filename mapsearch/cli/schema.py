@@ -30,6 +30,7 @@ DOCUMENTS = {
     "check": "mapsearch.answer:CheckReport",
     "placement": "mapsearch.placement:Placement",
     "verdict": "mapsearch.verdict:Verdict",
+    "simulation": "mapsearch.simulation:Simulation",
 }
 """Document: where its record lives."""
 

@@ -164,7 +164,7 @@ def pipeline_s(
     Exact for equal stages. For unequal stages with one ratio of forward to backward: exact for GPipe; for 1F1B exact
     when the slowest stage is the last, otherwise an upper bound, too long by at most the stages behind the slowest.
 
-    Unit: s. Source: FORMULAS 3.5; stepped through in tests/costs/test_pipeline.py.
+    Unit: s. Source: FORMULAS 3.5; run step by step in tests/simulating/test_closed_forms.py.
     Ignores: hop latency inside the ramp; work behind the slowest stage that its warm-up hides.
     """
     totals = [f + b + w for f, b, w in zip(forward, input_grad, weight_grad, strict=True)]

@@ -1,7 +1,7 @@
 """Which layers stand on which pipeline stage: the layout, and its distinct kinds of stage.
 
-Contents: Cut, Layout, layer_weights, partition, chunks_of, usual_cut, layout, stages_of, StageKinds,
-recomputing, recomputing_shares, stage_kinds.
+Contents: Cut, Layout, layer_weights, partition, chunks_of, usual_cut, layout, stages_of, chunks_in_order,
+StageKinds, recomputing, recomputing_shares, stage_kinds.
 
 A cut says how many layers each chunk of the pipeline takes, in order; MTP modules stand on the last chunk and are not
 counted. Without one, where the layers divide evenly over the pipeline's chunks, every chunk gets as many, as
@@ -192,6 +192,18 @@ def layout(
 
 @remembered()
 def _layout(model: Model, pp: int, schedule: int, cut: Cut, length: float, vocabulary: Vocabulary) -> Layout:
+    plain = _chunks(model, pp, schedule, cut, length, vocabulary)
+    columns = [np.array(column) for column in (plain.dense, plain.moe, plain.embedding, plain.output)]
+    if schedule in TWO_CHUNK_SCHEDULES:
+        columns = [column[:pp] + column[pp:][::-1] for column in columns]
+    elif schedule == Schedule.DUALPIPE and pp > 1:
+        # Both directions of a device: its own stage and the mirrored one, each for half of the microbatches.
+        columns = [(column + column[::-1]) / 2 for column in columns]
+    return Layout(*(tuple(column.tolist()) for column in columns))
+
+
+def _chunks(model: Model, pp: int, schedule: int, cut: Cut, length: float, vocabulary: Vocabulary) -> Layout:
+    """The layout of the chunks of one pipeline in order, before a schedule folds them onto devices."""
     chunks, split = chunks_of(pp, schedule), vocabulary.startswith("split")
     if cut:
         counts = _given(cut, pp, chunks, model.layers)
@@ -206,18 +218,20 @@ def _layout(model: Model, pp: int, schedule: int, cut: Cut, length: float, vocab
     first[0], last[-1] = 1.0, 1.0
     if split:
         first[:], last[:] = 1.0 / chunks, 1.0 / chunks
-    columns = [dense, moe, first, last]
-    if schedule in TWO_CHUNK_SCHEDULES:
-        columns = [column[:pp] + column[pp:][::-1] for column in columns]
-    elif schedule == Schedule.DUALPIPE and pp > 1:
-        # Both directions of a device: its own stage and the mirrored one, each for half of the microbatches.
-        columns = [(column + column[::-1]) / 2 for column in columns]
-    return Layout(*(tuple(column.tolist()) for column in columns))
+    return Layout(*(tuple(column.tolist()) for column in (dense, moe, first, last)))
 
 
 def stages_of(pp: int, schedule: int, cut: Cut = (), *, model: Model, run: Run) -> Layout:
     """The layout of one pipeline of a run. Raises ValueError as `layout` does."""
     return layout(pp, schedule, cut, model=model, length=run.attended_length, vocabulary=run.vocabulary)
+
+
+def chunks_in_order(pp: int, schedule: int, cut: Cut = (), *, model: Model, run: Run) -> Layout:
+    """The layout of a run's pipeline chunk by chunk (see `chunks_of`), before the schedule folds it onto devices.
+
+    Axes: pp, schedule. Raises ValueError as `layout` does.
+    """
+    return _chunks(model, pp, schedule, cut, run.attended_length, run.vocabulary)
 
 
 def recomputing(pp: int, first: int) -> tuple[float, ...]:

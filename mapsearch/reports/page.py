@@ -25,16 +25,20 @@ pre {{ font: 14px/1.45 ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monosp
 </style>
 </head>
 <body>
-<pre>{code}</pre>
+FIGURE<pre>{code}</pre>
 </body>
 </html>
 """
 
 
-def page(lines: Sequence[Text]) -> str:
-    """The lines as an HTML document; its title is the first line."""
+def page(lines: Sequence[Text], *, figure: str = "") -> str:
+    """The lines as an HTML document, below a drawing if there is one; its title is the first line.
+
+    `figure`: an SVG element, put in as it is.
+    """
     console = Console(file=io.StringIO(), record=True, width=10**4, highlight=False, color_system="truecolor")
     for line in lines:
         console.print(line, soft_wrap=True)
     title = escape(lines[0].plain if lines else "mapsearch").replace("{", "{{").replace("}", "}}")
-    return console.export_html(code_format=_PAGE.replace("TITLE", title), inline_styles=True)
+    drawn = figure.replace("{", "{{").replace("}", "}}")
+    return console.export_html(code_format=_PAGE.replace("TITLE", title).replace("FIGURE", drawn), inline_styles=True)

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from mapsearch.answer import RankedMapping
-from mapsearch.api import Watch, read_mapping
+from mapsearch.api import Watch, mapping_given
 from mapsearch.costs.estimate import Point, layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, UsageError, listed, near_miss
@@ -55,7 +55,7 @@ def scale_down(
     tell: Watch = progress or (lambda _progress: None)
     with Interrupts():
         inputs = read_inputs(model, run, topology, profile, devices)
-        full = point_of(read_mapping(mapping), inputs.facts)
+        full = point_of(mapping_given(mapping), inputs.facts)
         trouble = layout_trouble(full)
         if trouble:
             raise InputError(f"has no layout of layers on its stages: {trouble}", file=full.mapping.kind)

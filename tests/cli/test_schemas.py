@@ -14,7 +14,10 @@ from test_cli_explain import explanations
 from test_cli_sensitivity import result as sensitivity_result
 
 from mapsearch.comparing import compare
+from mapsearch.inventories.mapping import Mapping
+from mapsearch.inventories.run import Run
 from mapsearch.records import catalogue_names
+from mapsearch.timelines import timeline
 
 INVENTORIES, TOPOLOGIES = "mapsearch.inventories", "mapsearch.topologies"
 FOLDERS = {
@@ -69,5 +72,8 @@ def test_answers_and_reports_are_valid(problems):
     assert problems("sensitivity", json.loads(sensitivity_result().to_json())) == []
     for found in explanations():
         assert problems("explanation", json.loads(found.to_json())) == []
+    run = Run(sequence_length=4096, global_batch=64)
+    drawn = timeline(Mapping(dp=8, pp=8, ep=8), model="mixtral-8x7b", run=run, topology="hgx-h100")
+    assert problems("simulation", json.loads(drawn.simulation.to_json())) == []
     for pair in ((answers.optimal(), answers.infeasible()), (fronts.front(), fronts.open_front())):
         assert problems("comparison", json.loads(compare(*pair).to_json())) == []

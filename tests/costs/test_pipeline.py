@@ -1,10 +1,7 @@
-"""Pipelines: closed forms against schedules stepped through one operation at a time, and FORMULAS 3.5's numbers."""
-
-import random
+"""Pipelines: FORMULAS 3.5's numbers. Schedules run step by step: tests/simulating/test_closed_forms.py."""
 
 import numpy as np
 import pytest
-from pipeline_steps import gpipe, interleaved, one_f_one_b, step_through, zb_h1, zb_h2
 
 from mapsearch.axes import Hidden, Schedule
 from mapsearch.costs import pipeline
@@ -33,73 +30,6 @@ def closed_form(schedule: Schedule, vpp: int, m: int, f: list[float], b: list[fl
 
 def bubble(schedule: Schedule, p: int, vpp: int = 1, m: int = 64) -> float:
     return closed_form(schedule, vpp, m, [1.0] * p, [1.0] * p, [1.0] * p) - 3.0 * m
-
-
-@pytest.mark.parametrize(("p", "m"), [(1, 3), (4, 8), (6, 4), (8, 16)])
-def test_held_microbatches_of_plain_schedules(p: int, m: int) -> None:
-    equal = [{"F": 1.0, "B": 2.0, "W": 0.0}] * p
-    for schedule, order in ((Schedule.GPIPE, gpipe), (Schedule.ONE_F_ONE_B, one_f_one_b)):
-        time, peak = step_through([order(p, m, r) for r in range(p)], equal)
-        assert [held(p, 1, schedule, m, r) for r in range(p)] == peak
-        assert closed_form(schedule, 1, m, [1.0] * p, [1.0] * p, [1.0] * p) == time
-
-
-@pytest.mark.parametrize(("p", "v", "m"), [(4, 2, 8), (8, 4, 16), (2, 3, 4), (3, 2, 3)])
-def test_interleaved(p: int, v: int, m: int) -> None:
-    chunk = [{"F": 1.0, "B": 2.0, "W": 0.0}] * p
-    time, peak = step_through([interleaved(p, m, r, v) for r in range(p)], chunk, v)
-    assert [held(p, v, Schedule.INTERLEAVED, m, r) for r in range(p)] == pytest.approx(peak)
-    assert closed_form(Schedule.INTERLEAVED, v, m, [1.0 * v] * p, [1.0 * v] * p, [1.0 * v] * p) == pytest.approx(time)
-
-
-@pytest.mark.parametrize(("p", "m"), [(1, 4), (3, 5), (4, 8), (8, 16)])
-@pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (2.0, 3.0, 2.0), (1.0, 2.0, 1.0)])
-def test_zb_h1(p: int, m: int, times: tuple[float, float, float]) -> None:
-    f, b, w = times
-    time, peak = step_through([zb_h1(p, m, r) for r in range(p)], [{"F": f, "B": b, "W": w}] * p)
-    assert closed_form(Schedule.ZB_H1, 1, m, [f] * p, [b] * p, [w] * p) == pytest.approx(time)
-    assert [held(p, 1, Schedule.ZB_H1, m, r) for r in range(p)] == peak
-
-
-@pytest.mark.parametrize(("p", "m"), [(1, 3), (2, 4), (3, 6), (4, 8), (8, 16), (8, 24)])
-@pytest.mark.parametrize("times", [(1.0, 1.0, 1.0), (2.0, 3.0, 2.0), (1.0, 2.0, 1.0)])
-def test_zb_2p(p: int, m: int, times: tuple[float, float, float]) -> None:
-    """From the last stage's first forward on nothing waits; a stage holds 2p-1, one less than the schedule's limit."""
-    f, b, w = times
-    time, peak = step_through([zb_h2(p, m, r) for r in range(p)], [{"F": f, "B": b, "W": w}] * p)
-    assert closed_form(Schedule.ZB_2P, 1, m, [f] * p, [b] * p, [w] * p) == pytest.approx(time - (p - 1) * f)
-    assert peak == [min(2 * p - 1, m)] * p
-    assert all(0 <= held(p, 1, Schedule.ZB_2P, m, r) - peak[r] <= 1 for r in range(p))
-
-
-def unequal(count: int) -> list[tuple[list[float], int]]:
-    rng = random.Random(7)
-    shapes = [[float(rng.randint(1, 9)) for _ in range(rng.randint(2, 6))] for _ in range(count)]
-    return [(stages, rng.randint(len(stages), 14)) for stages in shapes]
-
-
-def test_unequal_stages_of_gpipe_are_exact() -> None:
-    for stages, m in unequal(60):
-        p = len(stages)
-        time, _ = step_through([gpipe(p, m, r) for r in range(p)], [{"F": f, "B": 2 * f, "W": 0.0} for f in stages])
-        assert closed_form(Schedule.GPIPE, 1, m, stages, stages, stages) == pytest.approx(time)
-
-
-def test_unequal_stages_of_1f1b_are_bounded_and_exact_when_the_last_is_slowest() -> None:
-    shorter = 0
-    for stages, m in unequal(120):
-        p = len(stages)
-        time, _ = step_through(
-            [one_f_one_b(p, m, r) for r in range(p)], [{"F": f, "B": 2 * f, "W": 0.0} for f in stages]
-        )
-        closed = closed_form(Schedule.ONE_F_ONE_B, 1, m, stages, stages, stages)
-        slowest = p - 1 - int(np.argmax(stages[::-1]))
-        behind = 3.0 * sum(stages[slowest + 1 :])
-        assert closed - behind - 1e-9 <= time <= closed + 1e-9
-        if slowest == p - 1:
-            assert time == pytest.approx(closed)
-        shorter += time < closed - 1e-9
-    assert shorter > 10  # the bound is not vacuous: slack stages behind the slowest do hide
 
 
 def test_bubbles_of_sixteen_stages() -> None:
