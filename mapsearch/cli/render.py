@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from mapsearch.answer import Answer, CheckReport
     from mapsearch.comparison import Comparison
+    from mapsearch.contract import Contract
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.guideline import Guidelines
@@ -27,7 +28,18 @@ if TYPE_CHECKING:
     from mapsearch.scaledown import ScaledDown
     from mapsearch.verdict import Verdict
 
-    Result = Answer | CheckReport | Front | Sensitivity | Comparison | Explanation | Guidelines | ScaledDown | Verdict
+    Result = (
+        Answer
+        | CheckReport
+        | Front
+        | Sensitivity
+        | Comparison
+        | Explanation
+        | Guidelines
+        | ScaledDown
+        | Verdict
+        | Contract
+    )
 
 _PIPE_WIDTH = 120
 

@@ -13,12 +13,14 @@ from rich.text import Text
 
 from mapsearch.answer import Answer, CheckReport
 from mapsearch.comparison import Comparison
+from mapsearch.contract import Contract, contract_records
 from mapsearch.explanation import Explanation
 from mapsearch.front import Front
 from mapsearch.guideline import Guidelines, guideline_records
 from mapsearch.parametric import Sensitivity
 from mapsearch.reports.cases import verdict_lines, verdict_markdown, verdict_records
 from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
+from mapsearch.reports.contracts import contract_lines, contract_markdown
 from mapsearch.reports.explanations import explanation_lines, explanation_markdown, explanation_records
 from mapsearch.reports.flat import answer_records, markdown_text, report_records
 from mapsearch.reports.fronts import front_lines, front_markdown, front_records
@@ -49,6 +51,7 @@ VIEWS: dict[type, View] = {
     Explanation: View(explanation_lines, explanation_records, explanation_markdown),
     Guidelines: View(guideline_lines, guideline_records, guideline_markdown),
     ScaledDown: View(scale_down_lines, kept_records, scale_down_markdown),
+    Contract: View(contract_lines, contract_records, contract_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }
 """Kind of result: its views."""
