@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mapsearch.front import Front
     from mapsearch.guideline import Guidelines
     from mapsearch.parametric import Sensitivity
+    from mapsearch.reproduction import Reproduction
     from mapsearch.scaledown import ScaledDown
     from mapsearch.verdict import Verdict
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         | ScaledDown
         | Verdict
         | Contract
+        | Reproduction
     )
 
 _PIPE_WIDTH = 120

@@ -23,6 +23,8 @@ DOCUMENTS = {
     "measurement": "mapsearch.inventories.measurement:Measurement",
     "answer": "mapsearch.answer:Answer",
     "contract": "mapsearch.contract:Contract",
+    "lock": "mapsearch.reproduction:Lock",
+    "reproduction": "mapsearch.reproduction:Reproduction",
     "front": "mapsearch.front:Front",
     "sensitivity": "mapsearch.parametric:Sensitivity",
     "comparison": "mapsearch.comparison:Comparison",

@@ -25,10 +25,12 @@ from mapsearch.reports.explanations import explanation_lines, explanation_markdo
 from mapsearch.reports.flat import answer_records, markdown_text, report_records
 from mapsearch.reports.fronts import front_lines, front_markdown, front_records
 from mapsearch.reports.guidelines import guideline_lines, guideline_markdown
+from mapsearch.reports.reproductions import reproduction_lines, reproduction_markdown, reproduction_records
 from mapsearch.reports.scaledowns import scale_down_lines, scale_down_markdown
 from mapsearch.reports.sensitivities import sensitivity_lines, sensitivity_markdown, sensitivity_records
 from mapsearch.reports.tables import solve_lines
 from mapsearch.reports.verdicts import check_lines
+from mapsearch.reproduction import Reproduction
 from mapsearch.scaledown import ScaledDown, kept_records
 from mapsearch.verdict import Verdict
 
@@ -52,6 +54,7 @@ VIEWS: dict[type, View] = {
     Guidelines: View(guideline_lines, guideline_records, guideline_markdown),
     ScaledDown: View(scale_down_lines, kept_records, scale_down_markdown),
     Contract: View(contract_lines, contract_records, contract_markdown),
+    Reproduction: View(reproduction_lines, reproduction_records, reproduction_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }
 """Kind of result: its views."""

@@ -14,6 +14,8 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from pydantic import BaseModel
+
 import mapsearch
 from mapsearch.answer import Provenance
 from mapsearch.arrays import remembered
@@ -49,9 +51,9 @@ def provenance_of(inputs: list[Named], devices: int | None = None) -> Provenance
 
 
 @remembered()
-def checksum(record: Record | Fabric) -> str:
-    """SHA-256 of an input's canonical JSON."""
-    data = record.model_dump_json() if isinstance(record, Record) else json.dumps(dataclasses.asdict(record))
+def checksum(record: BaseModel | Fabric) -> str:
+    """SHA-256 of the canonical JSON of an input, or of any typed result."""
+    data = record.model_dump_json() if isinstance(record, BaseModel) else json.dumps(dataclasses.asdict(record))
     return hashlib.sha256(data.encode()).hexdigest()
 
 

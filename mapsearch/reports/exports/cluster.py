@@ -170,9 +170,7 @@ def cluster_html(picture: ClusterPicture) -> str:
     data = json.dumps(
         {
             "devices": list(picture.device_names) if drawn else [],
-            "groups": {axis: [int(one) for one in picture.group_of[axis]] for axis in picture.group_of}
-            if drawn
-            else {},
+            "groups": {axis: [int(one) for one in picture.group_of[axis]] for axis in picture.group_of} if drawn else {},
             "fans": [level.size for level in reversed(picture.levels)],
         },
         separators=(",", ":"),
