@@ -1,15 +1,16 @@
 """What a contract is about, and how a row of it is made.
 
-Contents: RowKind, Pool, ContractCase, UNVERIFIED, tag_of.
+Contents: RowKind, Text, Pool, ContractCase, UNVERIFIED, tag_of.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Dictionary
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from mapsearch import axes
 from mapsearch.answer import ErrorBand
@@ -34,6 +35,15 @@ UNVERIFIED = ("assumed", "not said")
 """Tags of a number that nobody has seen on a machine or in a datasheet."""
 SAME = 0.005
 """Share within which two counts are the same: logs print three digits."""
+
+
+class Text(NamedTuple):
+    """What a row says whatever its numbers are; domains keep them in tables."""
+
+    meaning: str
+    unit: str
+    compute: str
+    kind: RowKind = "count"
 
 
 @dataclass(frozen=True)
@@ -174,6 +184,23 @@ class ContractCase:
             parts=list(parts),
             factors=factors or {},
         )
+
+    def tabled(
+        self,
+        group: str,
+        domain: int,
+        texts: Dictionary[str, Text],
+        values: Dictionary[str, Any],
+        each: Dictionary[str, dict[str, Any]] | None = None,
+        **shared: Any,
+    ) -> list[Row]:
+        """A row for every text that has a value, `group.name`; `each` has what single rows take besides."""
+        told = []
+        for name, text in texts.items():
+            if name in values:
+                more = {**shared, "kind": text.kind, "compute": text.compute, **(each or {}).get(name, {})}
+                told.append(self.row(f"{group}.{name}", domain, text.meaning, values[name], text.unit, **more))
+        return told
 
     def missing(
         self, name: str, domain: int, meaning: str, unit: str, *, needs: str, formula: str, record: str, compute: str

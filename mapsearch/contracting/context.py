@@ -1,6 +1,6 @@
 """Domain 2, long context: short sequences, one true longest sequence, and packings, told apart (FORMULAS 1.5, 4.2).
 
-Contents: SHORT, PIECES, Plan, plans_of, rows.
+Contents: SHORT, PIECES, PLANNED, Plan, plans_of, rows.
 
 Each run of the test plan is the same mapping estimated again under that run: as many tokens per step and, where the
 length differs, as many tokens per microbatch.
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from mapsearch import axes
+from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.contract import Row
 from mapsearch.contracting import packing
-from mapsearch.contracting.case import ContractCase, changed
+from mapsearch.contracting.case import ContractCase, Text, changed
 from mapsearch.contracting.wire import traffic_of
 from mapsearch.costs.estimate import Estimate, Point, estimate_point, layout_trouble, point_of
 from mapsearch.costs.flops import kv_cache_bytes_per_token
@@ -23,6 +24,46 @@ SHORT = 4096
 """Tokens of the short sequences: the length of most published throughputs, and of vector E1 (FORMULAS 8)."""
 PIECES = (4096, 16384, 65536)
 """Tokens of the pieces that fill the longest sequence in the packed runs."""
+
+
+PLANNED = {
+    "step_s": Text("step time of that run", "s", "median seconds between optimizer steps after warm-up", "time"),
+    "tokens_per_s": Text(
+        "tokens per second of all devices in that run",
+        "tokens/s",
+        "tokens per step over its seconds, padding not counted",
+        "time",
+    ),
+    "peak_bytes": Text(
+        "peak of live tensors on the worst stage in that run",
+        "bytes",
+        "largest max_memory_allocated over the ranks",
+        "model",
+    ),
+    "cp_bytes": Text(
+        "bytes that one rank sends for context parallel in a step of that run",
+        "bytes",
+        "sum of the bytes of all ring steps, gathers or all-to-alls of the CP group, from the trace",
+    ),
+    "cp_exposed_share": Text(
+        "share of that step that context-parallel communication costs",
+        "share",
+        "1 - seconds of the step with CP communication removed / seconds with it",
+        "model",
+    ),
+    "cp_imbalance": Text(
+        "attention work of the busiest CP rank over the mean, zig-zag split of these pieces",
+        "ratio",
+        "largest over mean seconds of the attention kernels of the CP group's ranks",
+        "model",
+    ),
+    "attended_tokens": Text(
+        "sum(L_i^2) / sum(L_i): the length that attention sees",
+        "tokens",
+        "from the lengths of the documents (cu_seqlens)",
+    ),
+}
+"""What each run of the plan predicts."""
 
 
 @dataclass(frozen=True)
@@ -125,16 +166,24 @@ def _shape(case: ContractCase) -> list[Row]:
             record="bytes of K and V (MLA: of the latent) of one layer",
             compute="sum over the ranks of TP and CP, copies counted once",
         ),
-        row(
-            "context.attention",
-            meaning="kind of attention, and of context parallel",
-            predicted=f"{model.attention}, {axes.written('cp_kind', mapping.cp_kind)} over {mapping.cp}",
-            unit="word",
-            origins=["model.attention", "mapping.cp_kind"],
-            record="names of the attention kernels and of the collectives around them in a trace",
-            compute="read them: a ring sends to one neighbour, all-gather and Ulysses call collectives",
-        ),
+        _kind(case),
     ]
+
+
+def _kind(case: ContractCase) -> Row:
+    """What divides the sequence."""
+    model, mapping = case.model, case.mapping
+    return case.row(
+        "context.attention",
+        2,
+        "kind of attention, and of context parallel",
+        f"{model.attention}, {axes.written('cp_kind', mapping.cp_kind)} over {mapping.cp}",
+        "word",
+        formula="F1.5",
+        origins=["model.attention", "mapping.cp_kind"],
+        record="names of the attention kernels and of the collectives around them in a trace",
+        compute="read them: a ring sends to one neighbour, all-gather and Ulysses call collectives",
+    )
 
 
 def _plan_rows(case: ContractCase, plan: Plan) -> list[Row]:
@@ -158,82 +207,26 @@ def _plan_rows(case: ContractCase, plan: Plan) -> list[Row]:
 
 def _told(case: ContractCase, plan: Plan, point: Point, estimate: Estimate) -> list[Row]:
     micro, batch = point.mapping.micro_batch, point.facts.run.global_batch
-    record = f"a run of {plan.title}, micro-batch {micro}, {batch:,} sequences per step, the mapping otherwise the same"
-    origins = ["run.global_batch", "mapping.micro_batch", "mapping.cp"]
-    row = partial(case.row, domain=2, record=record, origins=origins)
-    name = f"context.{plan.name}"
     limit = case.run.exposed_limit_by_class.get("cp")
-    sent = traffic_of(point).step["cp"]
-    return [
-        row(
-            f"{name}.step_s",
-            meaning=f"step time with {plan.title}",
-            predicted=estimate.step_time_s,
-            unit="s",
-            kind="time",
-            formula="F1.5, F3.2",
-            compute="median seconds between optimizer steps after warm-up",
-        ),
-        row(
-            f"{name}.tokens_per_s",
-            meaning="tokens per second of all devices in that run",
-            predicted=estimate.tokens_per_s,
-            unit="tokens/s",
-            kind="time",
-            formula="F1.5",
-            compute="tokens per step over its seconds, padding not counted",
-        ),
-        row(
-            f"{name}.peak_bytes",
-            meaning="peak of live tensors on the worst stage in that run",
-            predicted=estimate.peak_memory_bytes,
-            unit="bytes",
-            kind="model",
-            formula="F3.3, F3.7",
-            limit=_usable(case),
-            why="(1 - reserve) (HBM - context)",
-            compute="largest max_memory_allocated over the ranks",
-        ),
-        row(
-            f"{name}.cp_bytes",
-            meaning="bytes that one rank sends for context parallel in a step of that run",
-            predicted=sent,
-            unit="bytes",
-            formula="F4.2",
-            compute="sum of the bytes of all ring steps, gathers or all-to-alls of the CP group, from the trace",
-        ),
-        row(
-            f"{name}.cp_exposed_share",
-            meaning="share of that step that context-parallel communication costs",
-            predicted=estimate.exposed_s["cp"] / estimate.step_time_s,
-            unit="share",
-            kind="model",
-            formula="F1.5, F4.3",
-            limit=limit,
-            why="run.exposed_limit_by_class.cp" if limit is not None else "the run sets no limit for CP",
-            compute="1 - seconds of the step with CP communication removed / seconds with it",
-        ),
-        row(
-            f"{name}.cp_imbalance",
-            meaning="attention work of the busiest CP rank over the mean, zig-zag split of these pieces",
-            predicted=packing.zigzag_imbalance(plan.pieces, case.mapping.cp),
-            unit="ratio",
-            kind="model",
-            formula="F1.5",
-            compute="largest over mean seconds of the attention kernels of the CP group's ranks",
-        ),
-        row(
-            f"{name}.attended_tokens",
-            meaning="sum(L_i^2) / sum(L_i): the length that attention sees",
-            predicted=packing.mean_square_length(plan.pieces),
-            unit="tokens",
-            formula="F1.5, F3.2",
-            compute="from the lengths of the documents (cu_seqlens)",
-        ),
-    ]
-
-
-def _usable(case: ContractCase) -> float:
-    from mapsearch.constraints.capacity import usable_hbm_bytes
-
-    return usable_hbm_bytes(case.facts)
+    values = {
+        "step_s": estimate.step_time_s,
+        "tokens_per_s": estimate.tokens_per_s,
+        "peak_bytes": estimate.peak_memory_bytes,
+        "cp_bytes": traffic_of(point).step["cp"],
+        "cp_exposed_share": estimate.exposed_s["cp"] / estimate.step_time_s,
+        "cp_imbalance": packing.zigzag_imbalance(plan.pieces, case.mapping.cp),
+        "attended_tokens": packing.mean_square_length(plan.pieces),
+    }
+    capped = {"limit": usable_hbm_bytes(case.facts), "why": "(1 - reserve) (HBM - context)"}
+    said = "run.exposed_limit_by_class.cp" if limit is not None else "the run sets no limit for CP"
+    return case.tabled(
+        f"context.{plan.name}",
+        2,
+        PLANNED,
+        values,
+        {"peak_bytes": capped, "cp_exposed_share": {"limit": limit, "why": said}},
+        formula="F1.5, F3.2, F4.2, F4.3",
+        origins=["run.global_batch", "mapping.micro_batch", "mapping.cp"],
+        record=f"a run of {plan.title}, micro-batch {micro}, {batch:,} sequences per step, the mapping otherwise the "
+        "same",
+    )

@@ -6,10 +6,11 @@ Contents: rows, WAITING.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from mapsearch.axes import written
 from mapsearch.contract import Row
-from mapsearch.contracting.case import ContractCase
+from mapsearch.contracting.case import ContractCase, Text
 from mapsearch.costs import pipeline, routing
 from mapsearch.costs.estimate import number, peak_flops
 from mapsearch.costs.flops import step_flops
@@ -30,6 +31,40 @@ PART_RECIPES = {
     "elementwise": ("F3.3", "seconds of norms, residuals and rotary kernels"),
     "routed_elementwise": ("F3.3", "seconds of permutations and activations around the experts"),
 }
+THROUGHPUT = {
+    "time_s": Text("step time", "s", "their median", "time"),
+    "tokens_per_s": Text("tokens per second of all devices", "tokens/s", "tokens per step over the median", "time"),
+    "mfu": Text(
+        "MFU against the dense peak of the run's format",
+        "share",
+        "step.flops over seconds, devices and peak; say which peak",
+        "time",
+    ),
+    "hfu": Text(
+        "HFU against the dense peak of the run's format",
+        "share",
+        "step.executed_flops over seconds, devices and peak",
+        "time",
+    ),
+    "exposed_share": Text(
+        "share of the step that all communication costs: 1 - T(without) / T",
+        "share",
+        "1 - median seconds with every collective replaced by nothing / median seconds",
+        "time",
+    ),
+}
+WORK = {
+    "flops": Text(
+        "model FLOP of one step, no recompute: the numerator of MFU",
+        "FLOP",
+        "causal attention once, router included",
+    ),
+    "executed_flops": Text(
+        "FLOP that devices execute in one step, recompute included: the numerator of HFU",
+        "FLOP",
+        "causal attention once, its fifth product backward, router, and what is computed again",
+    ),
+}
 TRACE = "a trace of one step on one rank of the slowest stage, third step or later, kernels and collectives by name"
 
 
@@ -39,84 +74,51 @@ def rows(case: ContractCase) -> list[Row]:
 
 
 def _throughput(case: ContractCase) -> list[Row]:
-    estimate, run, model = case.estimate, case.run, case.model
-    steps = "seconds between optimizer steps, at least 20 after warm-up"
-    row = partial(case.row, domain=6, kind="time", record=steps)
+    estimate, run = case.estimate, case.run
     inputs = ["run.global_batch", "run.sequence_length", "topology.device.peak", "profile.gemm"]
-    kind = f"step.{'{}'}_s"
-    work = {
-        "flops": (step_flops(model, run, None), "model FLOP of one step, no recompute: the numerator of MFU"),
-        "executed_flops": (
-            estimate.hfu * estimate.step_time_s * estimate.devices * peak_flops(case.facts),
-            "FLOP that devices execute in one step, recompute included: the numerator of HFU",
-        ),
+    limit = run.exposed_limit if run.exposed_limit < 1.0 else None
+    links = "topology.levels.*.bandwidth"
+    values = {
+        "time_s": estimate.step_time_s,
+        "tokens_per_s": estimate.tokens_per_s,
+        "mfu": estimate.mfu,
+        "hfu": estimate.hfu,
+        "exposed_share": estimate.exposed_fraction,
     }
-    return [
-        row(
-            "step.time_s",
-            meaning="step time",
-            predicted=estimate.step_time_s,
-            unit="s",
-            formula="F3.5, F4.3",
-            origins=[*inputs, "topology.levels.*.bandwidth"],
-            compute="their median",
-            parts=[kind.format(part) for part in estimate.breakdown_s],
-        ),
-        row(
-            "step.tokens_per_s",
-            meaning="tokens per second of all devices",
-            predicted=estimate.tokens_per_s,
-            unit="tokens/s",
-            formula="F3.2",
-            origins=inputs,
-            compute=f"{run.tokens_per_step:,} tokens over the median",
-        ),
-        *(
-            case.row(
-                f"step.{name}",
-                6,
-                meaning,
-                value,
-                "FLOP",
-                formula="F3.2",
-                origins=["model.layers", "run.global_batch", "run.sequence_length"],
-                record="the framework's own count of FLOP per step, with what it counts of attention",
-                compute="causal attention once, router included",
-            )
-            for name, (value, meaning) in work.items()
-        ),
-        row(
-            "step.mfu",
-            meaning=f"MFU against the dense {run.linear_format} peak",
-            predicted=estimate.mfu,
-            unit="share",
-            formula="F3.2",
-            origins=inputs,
-            compute="step.flops over seconds, devices and peak; say which peak",
-            factors={"step.flops": 1, "step.time_s": -1},
-        ),
-        row(
-            "step.hfu",
-            meaning=f"HFU against the dense {run.linear_format} peak",
-            predicted=estimate.hfu,
-            unit="share",
-            formula="F3.2",
-            origins=[*inputs, "mapping.recompute"],
-            compute="step.executed_flops over seconds, devices and peak",
-            factors={"step.executed_flops": 1, "step.time_s": -1},
-        ),
-        row(
-            "step.exposed_share",
-            meaning="share of the step that all communication costs: 1 - T(without) / T",
-            predicted=estimate.exposed_fraction,
-            unit="share",
-            formula="F1.5",
-            origins=["run.exposed_limit", "topology.levels.*.bandwidth"],
-            limit=run.exposed_limit if run.exposed_limit < 1.0 else None,
-            why="run.exposed_limit" if run.exposed_limit < 1.0 else "the run sets no limit",
-            compute="1 - median seconds with every collective replaced by nothing / median seconds",
-        ),
-    ]
+    each: dict[str, dict[str, Any]] = {
+        "time_s": {"origins": [*inputs, links], "parts": [f"step.{part}_s" for part in estimate.breakdown_s]},
+        "mfu": {"factors": {"step.flops": 1, "step.time_s": -1}},
+        "hfu": {
+            "factors": {"step.executed_flops": 1, "step.time_s": -1},
+            "origins": [*inputs, "mapping.recompute"],
+        },
+        "exposed_share": {
+            "origins": ["run.exposed_limit", links],
+            "limit": limit,
+            "why": "run.exposed_limit" if limit is not None else "the run sets no limit",
+        },
+    }
+    record = "seconds between optimizer steps, at least 20 after warm-up"
+    shared: dict[str, Any] = {"formula": "F3.2, F3.5, F4.3, F1.5", "origins": inputs, "record": record}
+    return [*case.tabled("step", 6, THROUGHPUT, values, each, **shared), *_work(case)]
+
+
+def _work(case: ContractCase) -> list[Row]:
+    """FLOP of one step: of the model, and executed."""
+    estimate = case.estimate
+    values = {
+        "flops": step_flops(case.model, case.run, None),
+        "executed_flops": estimate.hfu * estimate.step_time_s * estimate.devices * peak_flops(case.facts),
+    }
+    return case.tabled(
+        "step",
+        6,
+        WORK,
+        values,
+        formula="F3.2",
+        origins=["model.layers", "run.global_batch", "run.sequence_length"],
+        record="the framework's own count of FLOP per step, with what it counts of attention",
+    )
 
 
 def _parts(case: ContractCase) -> list[Row]:

@@ -1,15 +1,16 @@
 """The acceptance test of the library: a fixed-size all-to-all over the whole EP group (domain 5).
 
-Contents: ORIGINS, LINKS, JITTER, widths_of, valid_bytes, fixed_point, fixed_rows.
+Contents: ORIGINS, LINKS, TEST, BUFFERS, VOLUMES, JITTER, widths_of, valid_bytes, fixed_point, fixed_rows.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from mapsearch.axes import Dispatcher
 from mapsearch.contract import Row
-from mapsearch.contracting.case import ContractCase
+from mapsearch.contracting.case import ContractCase, Text
 from mapsearch.costs import communication, routing, volumes
 from mapsearch.costs.estimate import Point, number
 
@@ -17,6 +18,52 @@ ORIGINS = ("model.hidden", "model.moe.top_k", "mapping.ep", "mapping.dispatcher"
 """What the bytes of an exchange rest on."""
 LINKS = ("topology.levels.*.bandwidth", "topology.levels.*.latency", "profile.all_to_all.peak")
 """What its seconds rest on besides."""
+TEST = "the acceptance test: one fixed-size all-to-all over the whole EP group"
+BUFFERS = {
+    "pair_slots": Text(
+        "M = (E/R) C_src: token slots that each rank sends to each rank", "slots", "rows of the buffer of one peer"
+    ),
+    "peer_bytes": Text(
+        "bytes sent to, and received from, each peer: M h e",
+        "bytes",
+        "the library's counters of each peer, sent and received",
+    ),
+    "buffer_bytes": Text("send buffer of one rank, and its receive buffer: R M h e", "bytes", "size of either buffer"),
+    "wire_bytes": Text(
+        "bytes of one all-to-all that leave the rank: (R - 1) M h e", "bytes", "sum over the other ranks"
+    ),
+    "group_bytes": Text("dispatch and combine of the whole group, buffers: 2 R^2 M h e", "bytes", "sum over the ranks"),
+    "capacity_padding_bytes": Text(
+        "extra bytes of capacity padding in one send buffer: slots of experts beyond their load",
+        "bytes",
+        "size of the buffer less valid rows times h e",
+    ),
+    "waste": Text("1 - valid / sent of the padded all-to-all", "share", "from the same counters"),
+    "amplification": Text("E C_src / (N_src K): padded over valid rows", "ratio", "sent over valid rows"),
+    "peer_padding_bytes": Text(
+        "extra bytes of per-peer padding when every buffer is as large as the busiest pair's",
+        "bytes",
+        "R max_ij n_ij h e less valid bytes, from the R x R matrix of rows",
+        "model",
+    ),
+    "worst_amplification": Text(
+        "R min(K, E/R) / K: buffers that no routing can overflow, over valid rows",
+        "ratio",
+        "only of a dropless fixed-size dispatcher",
+    ),
+}
+VOLUMES = {
+    "volume_ideal_bytes": Text(
+        "V_ideal = 2 N K h e of one longest sequence, whole domain, own shares included",
+        "bytes",
+        "valid rows of all ranks times 2 h e",
+    ),
+    "volume_fixed_bytes": Text(
+        "V_fix = 2 E C h e of that sequence: least bytes of a fixed capacity",
+        "bytes",
+        "slots of all experts times 2 h e",
+    ),
+}
 JITTER = "the model knows no jitter: p95 and p99 are at least the p50 of the slowest rank"
 
 
@@ -46,105 +93,29 @@ def _fixed_bytes(case: ContractCase) -> list[Row]:
     moe, ranks, hidden = routing.routed(case.model), case.mapping.ep, case.model.hidden
     width = widths_of(case)["dispatch"]
     slots = moe.experts / ranks * number(routing.capacity(case.tokens, **told))
-    buffer = slots * hidden * width
-    valid = valid_bytes(case, width)
+    buffer, valid = slots * hidden * width, valid_bytes(case, width)
+    sent = ranks * buffer
     skew = number(volumes.transfer_skew(ranks, **told))
-    worst = number(routing.worst_case_amplification(ranks, experts=moe.experts, top_k=moe.top_k))
-    row = partial(
-        case.row,
-        domain=5,
-        formula="F1.4",
-        origins=ORIGINS,
-        record="the acceptance test: one fixed-size all-to-all over the whole EP group, 1,000 calls",
-    )
-    return [
-        row(
-            "ep.fixed.pair_slots",
-            meaning="M = (E/R) C_src: token slots that each rank sends to each rank",
-            predicted=slots,
-            unit="slots",
-            compute="rows of the buffer of one peer",
-        ),
-        row(
-            "ep.fixed.peer_bytes",
-            meaning="bytes sent to, and received from, each peer: M h e",
-            predicted=buffer,
-            unit="bytes",
-            compute="the library's counters of each peer, sent and received",
-        ),
-        row(
-            "ep.fixed.buffer_bytes",
-            meaning="send buffer of one rank, and its receive buffer: R M h e",
-            predicted=ranks * buffer,
-            unit="bytes",
-            compute="size of either buffer",
-        ),
-        row(
-            "ep.fixed.wire_bytes",
-            meaning="bytes of one all-to-all that leave the rank: (R - 1) M h e",
-            predicted=(ranks - 1) * buffer,
-            unit="bytes",
-            compute="sum over the other ranks",
-        ),
-        row(
-            "ep.fixed.group_bytes",
-            meaning="dispatch and combine of the whole group, buffers: 2 R^2 M h e",
-            predicted=number(routing.group_volume_bytes(ranks, slots, hidden=hidden, element_bytes=width)),
-            unit="bytes",
-            compute="sum over the ranks",
-        ),
-        row(
-            "ep.fixed.capacity_padding_bytes",
-            meaning="extra bytes of capacity padding in one send buffer: slots of experts beyond their load",
-            predicted=ranks * buffer - valid,
-            unit="bytes",
-            compute="size of the buffer less valid rows times h e",
-        ),
-        row(
-            "ep.fixed.waste",
-            meaning="1 - valid / sent of the padded all-to-all",
-            predicted=1.0 - valid / (ranks * buffer),
-            unit="share",
-            compute="from the same counters",
-        ),
-        row(
-            "ep.fixed.amplification",
-            meaning="E C_src / (N_src K): padded over valid rows",
-            predicted=ranks * buffer / valid,
-            unit="ratio",
-            compute="sent over valid rows",
-        ),
-        row(
-            "ep.fixed.peer_padding_bytes",
-            meaning="extra bytes of per-peer padding when every buffer is as large as the busiest pair's",
-            predicted=(skew - 1.0) * valid,
-            unit="bytes",
-            kind="model",
-            compute="R max_ij n_ij h e less valid bytes, from the R x R matrix of rows",
-            why=f"run.routing.rank_skew and pair_skew say {skew:g}",
-        ).model_copy(update={"origins": case.origins("run.routing.pair_skew")}),
-        row(
-            "ep.fixed.worst_amplification",
-            meaning="R min(K, E/R) / K: buffers that no routing can overflow, over valid rows",
-            predicted=worst,
-            unit="ratio",
-            compute="only of a dropless fixed-size dispatcher",
-        ),
-        row(
-            "ep.volume_ideal_bytes",
-            meaning="V_ideal = 2 N K h e of one longest sequence, whole domain, own shares included",
-            predicted=number(_whole(case, padded=False)),
-            unit="bytes",
-            compute="valid rows of all ranks times 2 h e",
-        ),
-        row(
-            "ep.volume_fixed_bytes",
-            meaning="V_fix = 2 E C h e of that sequence: least bytes of a fixed capacity",
-            predicted=number(_whole(case, padded=True)),
-            unit="bytes",
-            compute="slots of all experts times 2 h e",
-        ),
-    ]
+    values = {
+        "pair_slots": slots,
+        "peer_bytes": buffer,
+        "buffer_bytes": sent,
+        "wire_bytes": sent - buffer,
+        "group_bytes": number(routing.group_volume_bytes(ranks, slots, hidden=hidden, element_bytes=width)),
+        "capacity_padding_bytes": sent - valid,
+        "waste": 1.0 - valid / sent,
+        "amplification": sent / valid,
+        "peer_padding_bytes": (skew - 1.0) * valid,
+        "worst_amplification": number(routing.worst_case_amplification(ranks, experts=moe.experts, top_k=moe.top_k)),
+    }
+    skewed = {
+        "origins": ["run.routing.pair_skew", "run.routing.rank_skew"],
+        "why": f"run.routing.rank_skew and pair_skew say {skew:g}",
+    }
+    shared: dict[str, Any] = {"formula": "F1.4", "origins": ORIGINS, "record": f"{TEST}, 1,000 calls"}
+    buffers = case.tabled("ep.fixed", 5, BUFFERS, values, {"peer_padding_bytes": skewed}, **shared)
+    whole = {"volume_ideal_bytes": _whole(case, padded=False), "volume_fixed_bytes": _whole(case, padded=True)}
+    return [*buffers, *case.tabled("ep", 5, VOLUMES, whole, **shared)]
 
 
 def _whole(case: ContractCase, *, padded: bool) -> float:
@@ -179,8 +150,7 @@ def _fixed_time(case: ContractCase) -> list[Row]:
         formula="F4.1, F4.4",
         kind="time",
         origins=[*ORIGINS, *LINKS],
-        record="the acceptance test: one fixed-size all-to-all over the whole EP group, all groups of the cluster at "
-        "once, 1,000 calls",
+        record=f"{TEST}, all groups of the cluster at once, 1,000 calls",
     )
     told = [
         row(

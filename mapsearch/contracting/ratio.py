@@ -1,6 +1,6 @@
 """The ratio of expert compute to expert communication, from peaks and from what is reached, one per level (F1.6).
 
-Contents: ratio_rows.
+Contents: RATIOS, ratio_rows.
 
 From peaks it screens: how large f, or the bandwidth, has to be. From measured efficiencies, with what padding, skew and
 de-duplication multiply, it finds the gap. If the GEMM runs the padding too, both sides grow and the ratio stays, while
@@ -10,15 +10,53 @@ the time does not.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from mapsearch.contract import Row
-from mapsearch.contracting.case import ContractCase
+from mapsearch.contracting.case import ContractCase, Text
 from mapsearch.contracting.wire import level_facts, traffic_of
 from mapsearch.costs import communication, compute, routing, volumes
 from mapsearch.costs.estimate import number
 
 PEAKS = "bandwidth of one device on this level one way, and peak FLOP/s, from datasheets"
 REACHED = "seconds of the grouped GEMMs, and of dispatch and combine, of one layer, forward, on the busiest rank"
+RATIOS = {
+    "peak": Text(
+        "Rcc from peaks at this level's bandwidth, all ranks: 6 f/(e_d+e_c) B/F n/(n-1)",
+        "ratio",
+        "6 f / (e_d + e_c) times bandwidth over peak times n / (n - 1)",
+    ),
+    "peak_endless": Text(
+        "the same for endless groups: n -> infinity", "ratio", "6 f / (e_d + e_c) times bandwidth over peak"
+    ),
+    "peak_level": Text(
+        "Rcc from peaks with only the bytes that cross this level, (R - g)/R of them",
+        "ratio",
+        "the endless ratio over the share of the ranks outside one unit below this level",
+    ),
+    "balanced_ffn": Text(
+        "expert FFN width at which the endless ratio is 1 on this level", "columns", "f over the endless ratio"
+    ),
+    "link_efficiency": Text(
+        "eta_link: bytes that cross this level over seconds and its bandwidth",
+        "ratio",
+        "bytes on the device's links of this level over the seconds of dispatch and combine",
+        "time",
+    ),
+    "communication_multiplier": Text(
+        "bytes that cross this level over the even, unpadded, undeduplicated ones",
+        "ratio",
+        "bytes on the links of this level over (e_d + e_c) tau K h (R - g)/R",
+        "model",
+    ),
+    "reached": Text(
+        "Rcc from efficiencies and multipliers, this level alone: seconds of experts over its seconds",
+        "ratio",
+        "peak_level times (eta_link / eta_gemm) times compute over communication multiplier",
+        "time",
+    ),
+}
+"""What is told of every level that EP crosses."""
 
 
 def ratio_rows(case: ContractCase) -> list[Row]:
@@ -101,104 +139,64 @@ def _peak(case: ContractCase) -> float:
 
 
 def _level_rows(case: ContractCase, place: int, crossing: float) -> list[Row]:
-    level = case.fabric.levels[place]
-    widths = volumes.dispatch_element_bytes(run=case.run), case.run.routing.combine_bytes
-    told = {"bytes_per_s": level.bytes_per_s, "flops_per_s": _peak(case)}
-    each = {"dispatch_bytes": widths[0], "combine_bytes": widths[1]}
-    ffn, ranks = routing.routed(case.model).expert_ffn, float(case.mapping.ep)
-    gated = case.model.ffn_matrices / 3.0
-    endless = gated * number(routing.compute_communication_ratio(ffn, **told, **each))
+    """Both ratios of one level, and what lies between them."""
+    level, ranks = case.fabric.levels[place], float(case.mapping.ep)
     # Only what crosses this level: the valid bytes of every rank outside one unit of the level below.
     inside = 1
     for cut in case.point.rows["ep"][:place]:
         inside *= int(cut)
     share = (ranks - inside) / ranks
-    reached = _reached_s(case, place)
-    meas = _seconds(case) / reached
-    efficiency = crossing / reached / level.bytes_per_s
-    valid = sum(widths) * case.tokens * routing.routed(case.model).top_k * case.model.hidden * share
-    row = partial(
-        case.row,
-        domain=5,
-        unit="ratio",
-        formula="F1.6",
-        origins=[
-            "model.moe.expert_ffn",
-            "run.routing.combine_bytes",
-            f"topology.levels.{level.name}.bandwidth" if _leveled(case) else "topology.links",
-            "topology.device.peak",
-        ],
-    )
+    endless, reached = _endless(case, level.bytes_per_s), _reached_s(case, place)
+    model = case.model
+    valid = sum(_widths(case)) * case.tokens * routing.routed(model).top_k * model.hidden * share
+    values = {
+        "peak": endless * ranks / (ranks - 1.0),
+        "peak_endless": endless,
+        "peak_level": endless / share,
+        "balanced_ffn": routing.routed(model).expert_ffn / endless,
+        "link_efficiency": crossing / reached / level.bytes_per_s,
+        "communication_multiplier": crossing / valid,
+        "reached": _seconds(case) / reached,
+    }
     name = f"ep.ratio.{level.name}"
-    return [
-        row(
-            f"{name}.peak",
-            meaning=f"Rcc from peaks at {level.name} bandwidth, all {ranks:g} ranks: 6 f/(e_d+e_c) B/F n/(n-1)",
-            predicted=endless * ranks / (ranks - 1.0),
-            limit=1.0,
-            sense=">=",
-            why="above 1 the transfers of an even, unpadded dispatch could hide behind the experts (screening)",
-            advisory=True,
-            record=PEAKS,
-            compute="6 f / (e_d + e_c) times bandwidth over peak times n / (n - 1)",
-        ),
-        row(
-            f"{name}.peak_endless",
-            meaning=f"the same for endless groups: n -> infinity ({level.name})",
-            predicted=endless,
-            record=PEAKS,
-            compute="6 f / (e_d + e_c) times bandwidth over peak",
-        ),
-        row(
-            f"{name}.peak_level",
-            meaning=f"Rcc from peaks with only the bytes that cross a {level.name}, (R - g)/R of them",
-            predicted=endless / share,
-            record=PEAKS,
-            compute="the endless ratio over the share of the ranks outside one unit below this level",
-        ),
-        row(
-            f"{name}.balanced_ffn",
-            meaning=f"expert FFN width at which the endless ratio is 1 on this level ({level.name})",
-            predicted=ffn / endless,
-            record=PEAKS,
-            compute="f over the endless ratio",
-        ).model_copy(update={"unit": "columns"}),
-        row(
-            f"{name}.link_efficiency",
-            meaning=f"eta_link: bytes that cross a {level.name} over seconds and its bandwidth",
-            predicted=efficiency,
-            kind="time",
-            record=REACHED,
-            compute="bytes on the device's links of this level over the seconds of dispatch and combine",
-        ),
-        row(
-            f"{name}.communication_multiplier",
-            meaning=f"bytes that cross a {level.name} over the even, unpadded, undeduplicated ones",
-            predicted=crossing / valid,
-            kind="model",
-            record=REACHED,
-            compute="bytes on the links of this level over (e_d + e_c) tau K h (R - g)/R",
-        ),
-        row(
-            f"{name}.reached",
-            meaning=f"Rcc from efficiencies and multipliers, {level.name} alone: seconds of experts over its seconds",
-            predicted=meas,
-            kind="time",
-            sense=">=",
-            limit=1.0,
-            why="below 1 the transfers outlast the experts' forward and cannot hide behind them",
-            advisory=True,
-            record=REACHED,
-            compute="peak_level times (eta_link / eta_gemm) times compute over communication multiplier",
-            factors={
-                f"{name}.peak_level": 1,
-                f"{name}.link_efficiency": 1,
-                "ep.gemm_efficiency": -1,
-                "ep.compute_multiplier": 1,
-                f"{name}.communication_multiplier": -1,
-            },
-        ),
-    ]
+    wish: dict[str, Any] = {"limit": 1.0, "sense": ">=", "advisory": True}
+    screening = "above 1 the transfers of an even, unpadded dispatch could hide behind the experts (screening)"
+    outlasting = "below 1 the transfers outlast the experts' forward and cannot hide behind them"
+    factors = {
+        f"{name}.peak_level": 1,
+        f"{name}.link_efficiency": 1,
+        "ep.gemm_efficiency": -1,
+        "ep.compute_multiplier": 1,
+        f"{name}.communication_multiplier": -1,
+    }
+    measured: dict[str, Any] = {"record": REACHED}
+    each = {
+        "peak": {**wish, "why": screening},
+        "link_efficiency": measured,
+        "communication_multiplier": measured,
+        "reached": {**wish, **measured, "why": outlasting, "factors": factors},
+    }
+    link = f"topology.levels.{level.name}.bandwidth" if _leveled(case) else "topology.links"
+    origins = ["model.moe.expert_ffn", "run.routing.combine_bytes", link, "topology.device.peak"]
+    return case.tabled(name, 5, RATIOS, values, each, formula="F1.6", origins=origins, record=PEAKS)
+
+
+def _widths(case: ContractCase) -> tuple[float, float]:
+    """Bytes per element of dispatch and combine."""
+    return volumes.dispatch_element_bytes(run=case.run), case.run.routing.combine_bytes
+
+
+def _endless(case: ContractCase, bytes_per_s: float) -> float:
+    """Rcc from peaks in an endless group; experts without gate have two matrices for three."""
+    dispatch, combine = _widths(case)
+    ratio = routing.compute_communication_ratio(
+        routing.routed(case.model).expert_ffn,
+        bytes_per_s=bytes_per_s,
+        flops_per_s=_peak(case),
+        dispatch_bytes=dispatch,
+        combine_bytes=combine,
+    )
+    return case.model.ffn_matrices / 3.0 * number(ratio)
 
 
 def _leveled(case: ContractCase) -> bool:

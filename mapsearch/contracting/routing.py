@@ -6,16 +6,52 @@ Contents: rows.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from mapsearch.axes import Dispatcher
 from mapsearch.contract import Row
-from mapsearch.contracting.case import ContractCase
+from mapsearch.contracting.case import ContractCase, Text
 from mapsearch.costs import routing
 from mapsearch.costs.estimate import number
 
 FACTORS = (1.0, 1.25, 1.5)
 """Capacity factors of the table in FORMULAS 1.4; the run's own is added."""
 LOADS = "n_e: tokens that each expert of each MoE layer received in a step, before drops, by rank (all-reduced counts)"
+EVEN = "the estimate takes a router that spreads tokens evenly over experts"
+_WHO = "over the experts of one layer; say which layer, expert and rank it is"
+LOADED = {
+    "load_mean": Text(
+        "mean of n_e over the experts, one microbatch of one EP group",
+        "tokens",
+        "mean over the experts of one layer",
+        "model",
+    ),
+    "load_min": Text("least n_e, one microbatch of one EP group", "tokens", f"least {_WHO}", "model"),
+    "load_p95": Text("p95 of n_e, one microbatch of one EP group", "tokens", f"p95 {_WHO}", "model"),
+    "load_max": Text("largest n_e, one microbatch of one EP group", "tokens", f"largest {_WHO}", "model"),
+    "expert_skew": Text(
+        "rho_e = max n_e / mean n_e: the hot expert",
+        "ratio",
+        "largest over mean of n_e in each layer; the worst layer counts",
+        "model",
+    ),
+    "rank_skew": Text(
+        "rho_r: load of the busiest rank over the mean, which sets compute time and activations",
+        "ratio",
+        "sum n_e over the experts of each rank; largest over mean",
+        "model",
+    ),
+    "variation": Text(
+        "CV = std(n_e) / mean(n_e)", "ratio", "standard deviation over mean of n_e in each layer", "model"
+    ),
+    "drop_rate": Text(
+        "share of the assignments that find no slot: 1 - sum min(n_e, C) / A",
+        "share",
+        "by expert and by source rank; 0 for a dropless dispatcher",
+        "model",
+    ),
+}
+"""What is logged of the loads."""
 
 
 def rows(case: ContractCase) -> list[Row]:
@@ -134,67 +170,24 @@ def _loads(case: ContractCase) -> list[Row]:
     run, moe = case.run.routing, routing.routed(case.model)
     padded = case.mapping.dispatcher == Dispatcher.FIXED_ALL_TO_ALL
     mean = case.tokens * case.mapping.ep * moe.top_k / moe.experts
-    row = partial(case.row, domain=4, formula="F1.4", record=LOADS, kind="model")
-    even = "the estimate takes a router that spreads tokens evenly over experts"
-    return [
-        row(
-            "routing.load_mean",
-            meaning="mean of n_e over the experts, one microbatch of one EP group",
-            predicted=mean,
-            unit="tokens",
-            origins=["model.moe.top_k", "model.moe.experts", "mapping.ep"],
-            compute="mean over the experts of one layer",
-        ),
-        *(
-            row(
-                f"routing.load_{what}",
-                meaning=f"{what} of n_e over the experts, one microbatch of one EP group",
-                predicted=mean,
-                unit="tokens",
-                origins=["run.routing.rank_skew"],
-                compute=f"{what} over the experts of one layer; say which layer, expert and rank it is",
-                why=even,
-            )
-            for what in ("min", "p95", "max")
-        ),
-        row(
-            "routing.expert_skew",
-            meaning="rho_e = max n_e / mean n_e: the hot expert",
-            predicted=1.0,
-            unit="ratio",
-            origins=["run.routing.rank_skew"],
-            limit=run.capacity_factor if padded else None,
-            why="run.routing.capacity_factor: above it tokens are dropped" if padded else even,
-            compute="largest over mean of n_e in each layer; the worst layer counts",
-            verdict="must be measured",
-        ),
-        row(
-            "routing.rank_skew",
-            meaning="rho_r: load of the busiest rank over the mean, which sets compute time and activations",
-            predicted=number(routing.received_skew(case.mapping.ep, model=case.model, run=case.run)),
-            unit="ratio",
-            origins=["run.routing.rank_skew"],
-            compute="sum n_e over the experts of each rank; largest over mean",
-        ),
-        row(
-            "routing.variation",
-            meaning="CV = std(n_e) / mean(n_e)",
-            predicted=0.0,
-            unit="ratio",
-            origins=["run.routing.rank_skew"],
-            compute="standard deviation over mean of n_e in each layer",
-            why=even,
-        ),
-        row(
-            "routing.drop_rate",
-            meaning="share of the assignments that find no slot: 1 - sum min(n_e, C) / A",
-            predicted=0.0,
-            unit="share",
-            origins=["run.routing.capacity_factor"],
-            compute="by expert and by source rank; 0 for a dropless dispatcher",
-            why=f"{even}, which drops nothing at {run.capacity_factor:g}" if padded else "the dispatcher drops nothing",
-        ),
-    ]
+    values = {
+        **dict.fromkeys(("load_mean", "load_min", "load_p95", "load_max"), mean),
+        "expert_skew": 1.0,
+        "rank_skew": number(routing.received_skew(case.mapping.ep, **case.shaped)),
+        "variation": 0.0,
+        "drop_rate": 0.0,
+    }
+    hot = "run.routing.capacity_factor: above it tokens are dropped"
+    dropped = f"{EVEN}, which drops nothing at {run.capacity_factor:g}" if padded else "the dispatcher drops nothing"
+    each: dict[str, dict[str, Any]] = {
+        "load_mean": {"origins": ["model.moe.top_k", "model.moe.experts", "mapping.ep"], "why": ""},
+        "rank_skew": {"why": "run.routing.rank_skew"},
+        "drop_rate": {"origins": ["run.routing.capacity_factor"], "why": dropped},
+    }
+    if padded:
+        each["expert_skew"] = {"limit": run.capacity_factor, "why": hot, "verdict": "must be measured"}
+    origins = ["run.routing.rank_skew"]
+    return case.tabled("routing", 4, LOADED, values, each, formula="F1.4", record=LOADS, origins=origins, why=EVEN)
 
 
 def _spread(case: ContractCase) -> list[Row]:
