@@ -81,6 +81,14 @@ items:
 exclude:
   - {model: moe-5t, topology: hgx-h100}
 ```"""
+MEASUREMENT_EXAMPLE = """```yaml
+name: first-week
+mapping: TP4 CP8 DP128 PP1 | ETP1 EP16 EDP256
+quantities:
+  step.time_s: {value: [131.2, 130.8, 130.9], unit: s, source: "measured: steps 100 to 102"}
+  step.ep_s: {value: 18.4, unit: s, source: "measured: trace of rank 0, step 101"}
+  ep.library.whole_group: {value: yes, unit: word, source: "measured: acceptance test"}
+```"""
 SETTINGS = """A setting is one of:
 
 | setting | takes | default |
@@ -129,6 +137,13 @@ PAGES = {
         "(../how-to/judge-a-case.md)). Every fact may be missing; in its records, keys that are not known are listed "
         "and not read, and one that looks like a slip of a known key is refused.",
         CASE_EXAMPLE,
+    ),
+    "measurement": (
+        "mapsearch.inventories.measurement",
+        "Measurement",
+        "What was measured of a mapping: what `mapsearch contract MAPPING --measured FILE` reads, and `--template` "
+        "writes ([how to](../how-to/contract.md)).",
+        MEASUREMENT_EXAMPLE,
     ),
     "profile": (
         "mapsearch.inventories.profile",

@@ -1,8 +1,8 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)`, `check(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`, `sweep(...)`
-and `timeline(...)` are the Python API. Everything is imported on first use, so that `import mapsearch` loads neither a
-solver nor numpy.
+`mapsearch.solve(...)`, `check(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`, `sweep(...)`,
+`contract_of(...)` and `timeline(...)` are the Python API. Everything is imported on first use, so that `import
+mapsearch` loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from mapsearch.api import check, solve
     from mapsearch.comparing import compare
     from mapsearch.comparison import Comparison
+    from mapsearch.contract import Contract
+    from mapsearch.contracting.api import contract_of
     from mapsearch.errors import ExitCode, InputError, MapsearchError
     from mapsearch.explaining.api import explain
     from mapsearch.explanation import Explanation
@@ -41,6 +43,7 @@ __all__ = [
     "Answer",
     "CheckReport",
     "Comparison",
+    "Contract",
     "ExitCode",
     "Explanation",
     "Front",
@@ -61,6 +64,7 @@ __all__ = [
     "SweepResult",
     "check",
     "compare",
+    "contract_of",
     "explain",
     "guidelines",
     "pareto",
@@ -76,6 +80,8 @@ _HOMES = {
     "check": "mapsearch.api",
     "pareto": "mapsearch.fronts",
     "explain": "mapsearch.explaining.api",
+    "contract_of": "mapsearch.contracting.api",
+    "Contract": "mapsearch.contract",
     "sensitivity": "mapsearch.sensitivities.api",
     "Sensitivity": "mapsearch.parametric",
     "Piece": "mapsearch.parametric",

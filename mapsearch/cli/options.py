@@ -1,8 +1,9 @@
 """Options that several commands share: inputs, overrides of the run, the user's own constraints, and output.
 
 Contents: FORMATS, OVERRIDES, CONSTRAINTS, CatalogueName, Duration, input_options, constraint_options,
-devices_option, plot_option, output_options, view_format, output_file, backend_option, given, chosen_run, retold,
-exit_code, read_run, output_format, check_output, check_plot.
+devices_option, plot_option, output_options, solve_output_options, view_format, output_file, folder_of,
+backend_option, given, chosen_run, retold, exit_code, read_run, output_format, check_output, check_folder,
+check_plot.
 """
 
 from __future__ import annotations
@@ -185,9 +186,9 @@ def view_format(*choices: str, help_: str = "How to write the result.") -> Calla
     )
 
 
-def output_file(help_: str = "Write to FILE instead of the screen.") -> Callable[[F], F]:
+def output_file(help_: str = "Write to FILE instead of the screen.", metavar: str = "FILE") -> Callable[[F], F]:
     """--output."""
-    return click.option("--output", "-o", type=click.Path(), metavar="FILE", help=help_)
+    return click.option("--output", "-o", type=click.Path(), metavar=metavar, help=help_)
 
 
 def backend_option(help_: str) -> Callable[[F], F]:
@@ -198,6 +199,16 @@ def backend_option(help_: str) -> Callable[[F], F]:
 
 def output_options(function: F) -> F:
     """--format, --output, --quiet, --verbose."""
+    return _output_options(function, output_file())
+
+
+def solve_output_options(function: F) -> F:
+    """The same of `solve`, whose --output may be a folder."""
+    help_ = "Write to FILE instead of the screen; DIR/: inputs, mapping, answer and a lock file."
+    return _output_options(function, output_file(help_, "FILE|DIR/"))
+
+
+def _output_options(function: F, where: Callable[[F], F]) -> F:
     return _stack(
         click.option(
             "--format",
@@ -206,7 +217,7 @@ def output_options(function: F) -> F:
             type=click.Choice(FORMATS),
             help="How to write the result.  [default: by the name of --output, else table]",
         ),
-        output_file(),
+        where,
         click.option("--quiet", "-q", is_flag=True, help="No progress, no footer."),
         click.option("--verbose", "-v", is_flag=True, help="All assumptions, and where time and memory go."),
     )(function)
@@ -231,6 +242,32 @@ def check_output(output: str | None, option: str = "--output") -> None:
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
         raise UsageError(f"cannot be written: {reason}", file=output, field=option) from None
+
+
+def folder_of(output: str | None) -> str | None:
+    """What --output names where it is a folder: it ends with a slash, or is there as one."""
+    named = output is not None and (output.endswith(("/", os.sep)) or os.path.isdir(output))
+    return output if named else None
+
+
+def check_folder(folder: str) -> None:
+    """Refuse a folder that cannot be written to, or that holds something else. Raises UsageError."""
+    from mapsearch.reproduction import LOCK_FILE
+
+    path = Path(folder)
+    try:
+        if path.is_dir() and any(path.iterdir()) and not (path / LOCK_FILE).is_file():
+            raise UsageError(
+                f"is a directory with other files and no {LOCK_FILE}; name an empty or a new one, or a file",
+                file=folder,
+                field="--output",
+            )
+        if path.exists() and not path.is_dir():
+            raise UsageError("is a file; name a folder without the last slash, or another one", file=folder)
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"the folder {str(path.parent)!r} does not exist", file=folder, field="--output")
+    except OSError as problem:
+        raise UsageError(f"cannot be written: {problem.strerror}", file=folder, field="--output") from None
 
 
 def check_plot(plot: str | None) -> None:

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
     from mapsearch.answer import Answer, CheckReport
     from mapsearch.comparison import Comparison
+    from mapsearch.contract import Contract
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.guideline import Guidelines
     from mapsearch.parametric import Sensitivity
     from mapsearch.placement import Placement
+    from mapsearch.reproduction import Reproduction
     from mapsearch.scaledown import ScaledDown
     from mapsearch.verdict import Verdict
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
         | Placement
         | ScaledDown
         | Verdict
+        | Contract
+        | Reproduction
     )
 
 _PIPE_WIDTH = 120

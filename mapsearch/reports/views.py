@@ -13,6 +13,7 @@ from rich.text import Text
 
 from mapsearch.answer import Answer, CheckReport
 from mapsearch.comparison import Comparison
+from mapsearch.contract import Contract, contract_records
 from mapsearch.explanation import Explanation
 from mapsearch.front import Front
 from mapsearch.guideline import Guidelines, guideline_records
@@ -20,15 +21,18 @@ from mapsearch.parametric import Sensitivity
 from mapsearch.placement import Placement
 from mapsearch.reports.cases import verdict_lines, verdict_markdown, verdict_records
 from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
+from mapsearch.reports.contracts import contract_lines, contract_markdown
 from mapsearch.reports.explanations import explanation_lines, explanation_markdown, explanation_records
 from mapsearch.reports.flat import answer_records, markdown_text, report_records
 from mapsearch.reports.fronts import front_lines, front_markdown, front_records
 from mapsearch.reports.guidelines import guideline_lines, guideline_markdown
 from mapsearch.reports.placements import placement_lines, placement_markdown, placement_records
+from mapsearch.reports.reproductions import reproduction_lines, reproduction_markdown, reproduction_records
 from mapsearch.reports.scaledowns import scale_down_lines, scale_down_markdown
 from mapsearch.reports.sensitivities import sensitivity_lines, sensitivity_markdown, sensitivity_records
 from mapsearch.reports.tables import solve_lines
 from mapsearch.reports.verdicts import check_lines
+from mapsearch.reproduction import Reproduction
 from mapsearch.scaledown import ScaledDown, kept_records
 from mapsearch.verdict import Verdict
 
@@ -52,6 +56,8 @@ VIEWS: dict[type, View] = {
     Guidelines: View(guideline_lines, guideline_records, guideline_markdown),
     Placement: View(placement_lines, placement_records, placement_markdown),
     ScaledDown: View(scale_down_lines, kept_records, scale_down_markdown),
+    Contract: View(contract_lines, contract_records, contract_markdown),
+    Reproduction: View(reproduction_lines, reproduction_records, reproduction_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }
 """Kind of result: its views."""

@@ -14,6 +14,8 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
+from pydantic import BaseModel
+
 import mapsearch
 from mapsearch.answer import Provenance
 from mapsearch.arrays import remembered
@@ -51,9 +53,9 @@ def provenance_of(inputs: list[Named], devices: int | None = None) -> Provenance
 
 
 @remembered()
-def checksum(record: Record | Fabric) -> str:
-    """SHA-256 of an input's canonical JSON."""
-    if isinstance(record, Record):
+def checksum(record: BaseModel | Fabric) -> str:
+    """SHA-256 of the canonical JSON of an input, or of any typed result."""
+    if isinstance(record, BaseModel):
         data = record.model_dump_json()
     else:
         # What regular clusters do not have is left out, so that their checksum is what it was.

@@ -1,6 +1,6 @@
 """The topology document: a device, and either levels or an explicit graph of nodes and links.
 
-Contents: DeviceSpec, LevelSpec, NodeSpec, LinkSpec, LinkName, Topology.
+Contents: DeviceSpec, LevelSpec, NodeSpec, LinkSpec, LinkName, LibrarySpec, Topology.
 
 Bandwidths are written with their unit and are *per device, one way* unless `direction: both` stands beside them;
 then the number is the sum of both ways and is halved (docs/reference/topology.md).
@@ -153,6 +153,28 @@ class LinkName(Record):
     """The node at the other end."""
 
 
+class LibrarySpec(Record):
+    """What the cluster's communication library has been shown to do; what is left out has yet to be tried.
+
+    The acceptance list of a `mapsearch contract`; the search reads `all_to_all` of the topology only.
+    """
+
+    whole_group: bool | None = None
+    """An all-to-all of one size for all over a whole expert-parallel group."""
+    largest_group: int | None = Field(default=None, gt=0)
+    """Ranks of the largest group in which it was seen to work."""
+    bytes_per_peer: bool | None = None
+    """It counts bytes sent to and received from each peer."""
+    timings: bool | None = None
+    """It times every collective, so that p50, p95 and p99 can be told."""
+    padding_bytes: bool | None = None
+    """It, or the dispatcher, counts the bytes of padding apart."""
+    variable_size: bool | None = None
+    """An all-to-all with its own size for each peer."""
+    sparse: bool | None = None
+    """A dispatch that sends a token once to each rank or unit, or to those peers only that get something."""
+
+
 class Topology(Inventory):
     """A cluster as its owner describes it."""
 
@@ -167,6 +189,8 @@ class Topology(Inventory):
     """Levels form: units whose devices are of another type, such as `rack3: H200` (counted from 0)."""
     all_to_all: Literal["variable", "fixed"] = "variable"
     """`fixed` when the communication library offers only whole-group all-to-all of one size for all."""
+    library: LibrarySpec = LibrarySpec()
+    """What the communication library has been shown to do."""
     levels: list[LevelSpec] = Field(default_factory=list)
     """Tiers, innermost first."""
     nodes: list[NodeSpec] = Field(default_factory=list)
@@ -182,6 +206,8 @@ class Topology(Inventory):
 
     @model_validator(mode="after")
     def _one_form(self) -> Topology:
+        if self.library.variable_size and self.all_to_all == "fixed":
+            raise ValueError("library.variable_size is true, but all_to_all is fixed; make them agree")
         if bool(self.levels) == bool(self.nodes):
             both = "both levels and nodes" if self.levels else "neither levels nor nodes"
             raise ValueError(f"has {both}; give levels (tiers), or nodes and links (an explicit graph)")

@@ -81,6 +81,20 @@ def test_every_exit_code_is_documented():
         ("explanation.md", "mapsearch.explanation", "Stability"),
         ("explanation.md", "mapsearch.explanation", "RulePrice"),
         ("explanation.md", "mapsearch.explanation", "WhyNot"),
+        ("contract.md", "mapsearch.contract", "Contract"),
+        ("contract.md", "mapsearch.contract", "DomainContract"),
+        ("contract.md", "mapsearch.contract", "Row"),
+        ("contract.md", "mapsearch.contract", "Found"),
+        ("contract.md", "mapsearch.contract", "Attribution"),
+        ("contract.md", "mapsearch.contract", "Part"),
+        ("contract.md", "mapsearch.contract", "Origin"),
+        ("reproduction.md", "mapsearch.reproduction", "Lock"),
+        ("reproduction.md", "mapsearch.reproduction", "LockedDocument"),
+        ("reproduction.md", "mapsearch.reproduction", "Reproduction"),
+        ("reproduction.md", "mapsearch.reproduction", "Difference"),
+        ("reproduction.md", "mapsearch.reproduction", "Trial"),
+        ("measurement.md", "mapsearch.inventories.measurement", "Measurement"),
+        ("topology.md", "mapsearch.topologies.spec", "LibrarySpec"),
         ("explanation.md", "mapsearch.explanation", "Win"),
         ("placement.md", "mapsearch.placement", "Placement"),
         ("placement.md", "mapsearch.placement", "AxisGroups"),
@@ -114,6 +128,7 @@ def test_examples_of_the_pages_are_read(tmp_path):
     """YAML blocks of the how-to pages are valid documents of their kind."""
     from mapsearch import documents
     from mapsearch.inventories.mapping import Mapping
+    from mapsearch.inventories.measurement import Measurement
     from mapsearch.inventories.model import Model
     from mapsearch.inventories.run import Run
     from mapsearch.records import validate
@@ -128,6 +143,8 @@ def test_examples_of_the_pages_are_read(tmp_path):
         "reference/sweep.md": Sweep,
         "how-to/sweep.md": Sweep,
         "reference/mapping.md": Mapping,
+        "reference/measurement.md": Measurement,
+        "how-to/contract.md": Measurement,
         "tutorial.md": Mapping,
     }
     for page, kind in kinds.items():
