@@ -1,8 +1,8 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)`, `check(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`, `sweep(...)`
-and `timeline(...)` are the Python API. Everything is imported on first use, so that `import mapsearch` loads neither a
-solver nor numpy.
+`mapsearch.solve(...)`, `check(...)`, `audit(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`,
+`sweep(...)` and `timeline(...)` are the Python API. Everything is imported on first use, so that `import mapsearch` loads
+neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mapsearch.answer import Answer, CheckReport, RankedMapping
     from mapsearch.api import check, solve
+    from mapsearch.audited import Audit
+    from mapsearch.auditing.api import audit
     from mapsearch.comparing import compare
     from mapsearch.comparison import Comparison
     from mapsearch.errors import ExitCode, InputError, MapsearchError
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "Audit",
     "CheckReport",
     "Comparison",
     "ExitCode",
@@ -59,6 +62,7 @@ __all__ = [
     "Sensitivity",
     "Simulation",
     "SweepResult",
+    "audit",
     "check",
     "compare",
     "explain",
@@ -74,6 +78,8 @@ __all__ = [
 _HOMES = {
     "solve": "mapsearch.api",
     "check": "mapsearch.api",
+    "audit": "mapsearch.auditing.api",
+    "Audit": "mapsearch.audited",
     "pareto": "mapsearch.fronts",
     "explain": "mapsearch.explaining.api",
     "sensitivity": "mapsearch.sensitivities.api",

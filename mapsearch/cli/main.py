@@ -24,6 +24,7 @@ COMPLETE_VARIABLE = "_MAPSEARCH_COMPLETE"
 COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
+    "audit": ("mapsearch.cli.audit:command", "Route a mapping's collectives on the graph of the cluster."),
     "explain": ("mapsearch.cli.explain:command", "What binds a mapping, why nothing fits, or why not that one."),
     "scale-down": (
         "mapsearch.cli.scale_down:command",

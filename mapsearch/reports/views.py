@@ -12,12 +12,14 @@ from typing import Any
 from rich.text import Text
 
 from mapsearch.answer import Answer, CheckReport
+from mapsearch.audited import Audit
 from mapsearch.comparison import Comparison
 from mapsearch.explanation import Explanation
 from mapsearch.front import Front
 from mapsearch.guideline import Guidelines, guideline_records
 from mapsearch.parametric import Sensitivity
 from mapsearch.placement import Placement
+from mapsearch.reports.audits import audit_lines, audit_markdown, audit_records
 from mapsearch.reports.cases import verdict_lines, verdict_markdown, verdict_records
 from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
 from mapsearch.reports.explanations import explanation_lines, explanation_markdown, explanation_records
@@ -52,6 +54,7 @@ VIEWS: dict[type, View] = {
     Guidelines: View(guideline_lines, guideline_records, guideline_markdown),
     Placement: View(placement_lines, placement_records, placement_markdown),
     ScaledDown: View(scale_down_lines, kept_records, scale_down_markdown),
+    Audit: View(audit_lines, audit_records, audit_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }
 """Kind of result: its views."""
