@@ -1,8 +1,8 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
 `mapsearch.solve(...)`, `check(...)`, `audit(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`,
-`sweep(...)` and `timeline(...)` are the Python API. Everything is imported on first use, so that `import mapsearch` loads
-neither a solver nor numpy.
+`sweep(...)` and `timeline(...)` are the Python API. Everything is imported on first use, so that `import mapsearch`
+loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
