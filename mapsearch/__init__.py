@@ -1,8 +1,8 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
-`mapsearch.solve(...)`, `check(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`, `sweep(...)`,
-`contract_of(...)` and `timeline(...)` are the Python API. Everything is imported on first use, so that `import
-mapsearch` loads neither a solver nor numpy.
+`mapsearch.solve(...)`, `check(...)`, `audit(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`,
+`sweep(...)`, `contract_of(...)` and `timeline(...)` are the Python API. Everything is imported on first use, so that
+`import mapsearch` loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mapsearch.answer import Answer, CheckReport, RankedMapping
     from mapsearch.api import check, solve
+    from mapsearch.audited import Audit
+    from mapsearch.auditing.api import audit
     from mapsearch.comparing import compare
     from mapsearch.comparison import Comparison
     from mapsearch.contract import Contract
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "Audit",
     "CheckReport",
     "Comparison",
     "Contract",
@@ -62,6 +65,7 @@ __all__ = [
     "Sensitivity",
     "Simulation",
     "SweepResult",
+    "audit",
     "check",
     "compare",
     "contract_of",
@@ -78,6 +82,8 @@ __all__ = [
 _HOMES = {
     "solve": "mapsearch.api",
     "check": "mapsearch.api",
+    "audit": "mapsearch.auditing.api",
+    "Audit": "mapsearch.audited",
     "pareto": "mapsearch.fronts",
     "explain": "mapsearch.explaining.api",
     "contract_of": "mapsearch.contracting.api",

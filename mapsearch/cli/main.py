@@ -25,6 +25,7 @@ COMMANDS = {
     "solve": ("mapsearch.cli.solve:command", "Rank the fastest mappings of a model on a cluster, with proof."),
     "reproduce": ("mapsearch.cli.reproduce:command", "Solve a locked folder again, and say what has changed."),
     "check": ("mapsearch.cli.check:command", "Judge one mapping: every relation with its margin."),
+    "audit": ("mapsearch.cli.audit:command", "Route a mapping's collectives on the graph of the cluster."),
     "contract": ("mapsearch.cli.contract:command", "What a machine can confirm of one mapping, in ten domains."),
     "explain": ("mapsearch.cli.explain:command", "What binds a mapping, why nothing fits, or why not that one."),
     "scale-down": (

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from mapsearch.answer import Answer, CheckReport
+    from mapsearch.audited import Audit
     from mapsearch.comparison import Comparison
     from mapsearch.contract import Contract
     from mapsearch.explanation import Explanation
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     Result = (
         Answer
+        | Audit
         | CheckReport
         | Front
         | Sensitivity

@@ -33,6 +33,7 @@ DOCUMENTS = {
     "scale-down": "mapsearch.scaledown:ScaledDown",
     "check": "mapsearch.answer:CheckReport",
     "placement": "mapsearch.placement:Placement",
+    "audit": "mapsearch.audited:Audit",
     "verdict": "mapsearch.verdict:Verdict",
     "simulation": "mapsearch.simulation:Simulation",
 }

@@ -43,6 +43,7 @@ def _tp_s(
 
     One all-reduce without sequence parallelism.
     """
+    fabric = fabric.seen_by("tp")
     full = volumes.hidden_bytes(tokens, _size(tp_row), model=model)
     if not run.sequence_parallel:
         return collectives.all_reduce_s(full, tp_row, fabric=fabric, profile=profile)
@@ -163,6 +164,7 @@ def _cp_s(
     profile: Profile,
 ) -> Floats:
     """One kind of context parallel, with `passes` times the K, V traffic; an Ulysses exchange is the same both ways."""
+    fabric = fabric.seen_by("cp")
     cp = _size(cp_row)
     block = volumes.kv_block_bytes(tp, cp, micro_batch, model=model, run=run)
     if kind == CpKind.RING:
@@ -238,6 +240,7 @@ def _ep_s(
 ) -> Floats:
     """One way through the dispatcher: exchange over EP, then the AG (or, backwards, RS) over ETP."""
     ep, etp = _size(ep_row), _size(etp_row)
+    over_etp, fabric = fabric.seen_by("etp"), fabric.seen_by("ep")
 
     def seconds(kind: Dispatcher) -> Floats:
         if kind == Dispatcher.ALL_GATHER:
@@ -252,7 +255,7 @@ def _ep_s(
             exchange = collectives.all_to_all_s(sent, ep_row, fabric=fabric, profile=profile)
         rows = routing.routed_rows(tokens, etp, ep, kind, model=model, run=run)
         gathered = rows * model.hidden * element_bytes
-        return exchange + collectives.all_gather_s(gathered, etp_row, fabric=fabric, profile=profile)
+        return exchange + collectives.all_gather_s(gathered, etp_row, fabric=over_etp, profile=profile)
 
     return _chosen(dispatcher, Dispatcher, seconds)
 
@@ -329,7 +332,7 @@ def pp_hop_s(pp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric
     Ignores: full tensors without sequence parallelism (they are sent in shards of TP and gathered).
     """
     sent = volumes.hidden_bytes(tokens, 1, model=model)
-    return collectives.point_to_point_s(sent, pp_row, fabric=fabric, profile=profile)
+    return collectives.point_to_point_s(sent, pp_row, fabric=fabric.seen_by("pp"), profile=profile)
 
 
 # Data parallel is a class of communication like the others; only its file is another.

@@ -107,7 +107,7 @@ def dense_gradient_s(
     ZeRO-0 all-reduce; ZeRO-1, 2 reduce-scatter of `gradient_reduce_bytes` per parameter; ZeRO-3: see zero3_dense_s.
     Axes: dp_row, cp_row, parameters, zero. Unit: s. Source: F4.2. Ignores: buckets (one call is charged).
     """
-    return _gradient_s(_replicas(dp_row, cp_row), parameters, zero, run, fabric, profile)
+    return _gradient_s(_replicas(dp_row, cp_row), parameters, zero, run, fabric.seen_by("dp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
@@ -118,7 +118,7 @@ def dense_gather_s(
 
     Axes: dp_row, cp_row, parameters, zero. Unit: s. Source: F4.2, F2.3.
     """
-    return _gather_s(_replicas(dp_row, cp_row), parameters, zero, run, fabric, profile)
+    return _gather_s(_replicas(dp_row, cp_row), parameters, zero, run, fabric.seen_by("dp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
@@ -129,7 +129,7 @@ def expert_gradient_s(
 
     Axes: edp_row, parameters, zero. Unit: s. Source: F4.2.
     """
-    return _gradient_s(edp_row, parameters, zero, run, fabric, profile)
+    return _gradient_s(edp_row, parameters, zero, run, fabric.seen_by("edp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
@@ -140,7 +140,7 @@ def expert_gather_s(
 
     Axes: edp_row, parameters, zero. Unit: s. Source: F4.2, F2.3.
     """
-    return _gather_s(edp_row, parameters, zero, run, fabric, profile)
+    return _gather_s(edp_row, parameters, zero, run, fabric.seen_by("edp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
@@ -152,7 +152,7 @@ def zero3_dense_s(
     Latency is charged once per call: call it with the parameters of one unit (a layer). Axes: dp_row, cp_row,
     parameters. Unit: s. Source: F4.2.
     """
-    return _zero3_s(_replicas(dp_row, cp_row), parameters, run, fabric, profile)
+    return _zero3_s(_replicas(dp_row, cp_row), parameters, run, fabric.seen_by("dp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
@@ -163,7 +163,7 @@ def zero3_expert_s(
 
     Axes: edp_row, parameters. Unit: s. Source: F4.2.
     """
-    return _zero3_s(edp_row, parameters, run, fabric, profile)
+    return _zero3_s(edp_row, parameters, run, fabric.seen_by("edp"), profile)
 
 
 QUANTITIES = (

@@ -20,6 +20,7 @@ from mapsearch.reports.infeasible import why_not_lines
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, packed, section
 
 if TYPE_CHECKING:
+    from mapsearch.audited import Audit
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.guideline import Guidelines
@@ -294,7 +295,7 @@ def searched(space: Space) -> str:
 
 def resting_lines(
     facts: Sequence[str],
-    result: Answer | Front | Sensitivity | Explanation | Guidelines | ScaledDown,
+    result: Answer | Audit | Front | Sensitivity | Explanation | Guidelines | ScaledDown,
     width: int,
     *,
     verbose: bool,

@@ -12,6 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from mapsearch.answer import Answer, CheckReport
+from mapsearch.audited import Audit
 from mapsearch.comparison import Comparison
 from mapsearch.contract import Contract, contract_records
 from mapsearch.explanation import Explanation
@@ -19,6 +20,7 @@ from mapsearch.front import Front
 from mapsearch.guideline import Guidelines, guideline_records
 from mapsearch.parametric import Sensitivity
 from mapsearch.placement import Placement
+from mapsearch.reports.audits import audit_lines, audit_markdown, audit_records
 from mapsearch.reports.cases import verdict_lines, verdict_markdown, verdict_records
 from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
 from mapsearch.reports.contracts import contract_lines, contract_markdown
@@ -58,6 +60,7 @@ VIEWS: dict[type, View] = {
     ScaledDown: View(scale_down_lines, kept_records, scale_down_markdown),
     Contract: View(contract_lines, contract_records, contract_markdown),
     Reproduction: View(reproduction_lines, reproduction_records, reproduction_markdown),
+    Audit: View(audit_lines, audit_records, audit_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }
 """Kind of result: its views."""

@@ -6,6 +6,7 @@ Contents: Device, Level, Fabric, resized.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -89,6 +90,8 @@ class Fabric:
     """False when the communication library offers only whole-group, fixed-size all-to-all."""
     sources: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    axis_shares: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """What an audit on the graph found: for some axes, the share of each level's bandwidth that their groups get."""
     cores: tuple[tuple[int, ...], ...] = ()
     """In an irregular cluster: the fan-outs of each regular part that a mapping may use, most devices first."""
     site: Site | None = field(default=None, repr=False, compare=False)
@@ -97,6 +100,19 @@ class Fabric:
     """What is used of a cluster that can be read in several ways: `the 96 x H100 alone`."""
     alternatives: tuple[Fabric, ...] = ()
     """The other ways to read it, which may be faster: each is a cluster of its own."""
+
+    def seen_by(self, axis: str) -> Fabric:
+        """The fabric as the groups of one axis find it: itself, unless an audit found other bandwidths for the axis."""
+        return self._seen_by[axis] if axis in self.axis_shares else self
+
+    @cached_property
+    def _seen_by(self) -> dict[str, Fabric]:
+        found = {}
+        for axis, shares in self.axis_shares.items():
+            levels = zip(self.levels, shares, strict=True)
+            seen = tuple(replace(level, bytes_per_s=share * level.bytes_per_s) for level, share in levels)
+            found[axis] = replace(self, levels=seen, axis_shares={})
+        return found
 
     @cached_property
     def devices(self) -> int:

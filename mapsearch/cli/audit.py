@@ -1,0 +1,132 @@
+"""`mapsearch audit`: all collectives of a mapping routed on the graph of its cluster."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from mapsearch.cli import options
+from mapsearch.cli.check import differing, names_of, read_mapping, run_of
+from mapsearch.cli.progress import watching
+from mapsearch.cli.render import emit
+from mapsearch.errors import ExitCode, InputError, listed
+from mapsearch.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from mapsearch.placement import Placement
+
+
+@click.command("audit", short_help="Route a mapping's collectives on the graph of the cluster.")
+@click.argument("mapping", metavar="ANSWER.json[#RANK]|MAPPING.yaml")
+@options.input_options
+@options.devices_option
+@click.option(
+    "--placement",
+    type=click.Path(),
+    metavar="FILE.json",
+    help="Ranks on devices as `mapsearch placement --format json` wrote them.",
+)
+@click.option("--feed-back", is_flag=True, help="Search again with what was found, until nothing changes.")
+@click.option(
+    "--rounds", type=click.IntRange(1, 100), default=8, show_default=True, help="Most searches of --feed-back."
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="Share by which a bandwidth may differ before it counts.",
+)
+@click.option(
+    "--relay/--no-relay",
+    default=True,
+    show_default=True,
+    help="Devices pass on what a neighbour sends to another rail (NCCL's PXN).",
+)
+@click.option(
+    "--rings",
+    type=click.Choice(["levels", "flat"]),
+    default="levels",
+    show_default=True,
+    help="Gathers level by level, as the cost model charges them, or in rings through the group, as NCCL has them.",
+)
+@options.output_options
+def command(
+    *,
+    mapping: str,
+    model: str | None,
+    run: str | None,
+    topology: str | None,
+    profile: str | None,
+    devices: int | None,
+    placement: str | None,
+    feed_back: bool,
+    rounds: int,
+    tolerance: float,
+    relay: bool,
+    rings: Literal["levels", "flat"],
+    format_: str | None,
+    output: str | None,
+    quiet: bool,
+    verbose: bool,
+    **run_options: Any,
+) -> int:
+    """Route all groups' collectives of a step at once, and compare with the bandwidths that the search assumed.
+
+    The mapping is one of an answer that `solve --format json` wrote (`answer.json#2` is its second), which also says
+    for which inputs and options, or a YAML file. For each axis: bandwidth by the level model and on the graph, one
+    group alone and all at once, the worst link; then which axes meet on a link, and the busiest links of a step. On
+    graphs of up to 256 devices a discrete-event check stands beside it.
+
+    With --feed-back what differs by more than the tolerance is given to the search, and its mapping is audited, until
+    an audit tells nothing new. Exit 0 whatever the audit finds.
+    """  # fmt: skip
+    options.check_output(output)
+    with Interrupts() as interrupts:
+        wanted, about = read_mapping(mapping)
+        solved_for = names_of(about)
+        chosen = run_of(about, run, run_options)
+        seats = None if placement is None else read_placement(placement)
+        with watching(quiet=quiet or not feed_back) as progress:
+            from mapsearch.auditing.api import audit  # numpy comes with it: the bar is there first
+
+            found = audit(
+                wanted,
+                model=model or solved_for.get("model") or options.DEFAULT_MODEL,
+                run=chosen,
+                topology=topology or solved_for.get("topology") or options.DEFAULT_TOPOLOGY,
+                profile=profile or (solved_for.get("profile") if topology is None else None),
+                devices=devices or (about.devices if about and topology is None else None),
+                relay=relay,
+                rings=rings,
+                placement=seats,
+                tolerance=tolerance,
+                feed_back=feed_back,
+                rounds=rounds,
+                progress=progress,
+            )
+        other = differing(about, found.provenance)
+        emit(found, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
+        sys.stdout.flush()
+    if other and not quiet:
+        print(f"mapsearch: note: not the same {listed(other)} as the answer was solved for", file=sys.stderr)
+    return ExitCode.INTERRUPTED if interrupts.seen else ExitCode.FOUND
+
+
+def read_placement(name: str) -> Placement:
+    """Ranks on devices from a file. Raises InputError."""
+    from pydantic import ValidationError
+
+    from mapsearch import documents
+    from mapsearch.placement import PLACEMENT_SCHEMA, Placement
+    from mapsearch.records import first_problem
+
+    data = documents.load(name)
+    if not (isinstance(data, dict) and data.get("schema") == PLACEMENT_SCHEMA):
+        raise InputError(f"is no {PLACEMENT_SCHEMA}; write it with mapsearch placement --format json", file=name)
+    try:
+        return Placement.model_validate(data)
+    except ValidationError as problem:
+        raise first_problem(Placement, problem, name) from None
