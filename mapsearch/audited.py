@@ -124,6 +124,8 @@ class Audit(_Record):
     audited_step_time_s: float
     """With what the axes get on the graph."""
     axes: list[AxisAudit]
+    level_busy_s: dict[str, float] = {}
+    """Level: seconds per step that messages which cross it, of all axes, keep their busiest link busy."""
     overlaps: list[Overlap] = []
     busiest: list[LinkLoad] = []
     """The links that are busiest over a step, all axes together, busiest first; one of each kind of load."""

@@ -86,6 +86,7 @@ def audit(
             step_time_s=measured.point.step_time_s(),
             audited_step_time_s=audited_step_s(measured, tolerance),
             axes=axis_audits(measured, tolerance),
+            level_busy_s=measured.level_busy_s,
             overlaps=overlaps(measured, tolerance),
             busiest=busiest_links(measured),
             provenance=provenance_of(inputs.named, inputs.devices),

@@ -99,6 +99,17 @@ class Measured:
             len(self.traffic), len(rates)
         )
 
+    @cached_property
+    def level_busy_s(self) -> dict[str, float]:
+        """Level: seconds per step that messages which cross it, of all axes, keep their busiest link busy."""
+        rates, names = self.ground.router.wires.bytes_per_s, self.point.facts.fabric.level_names
+        scales = [step / unit for step, unit in zip(self.step_s, self.model_unit_s, strict=True)]
+        found = {}
+        for place, name in enumerate(names):
+            loads = (scale * each[place] for scale, each in zip(scales, self.unit_loads, strict=True))
+            found[name] = float(np.max(sum(loads, 0.0 * rates) / rates, initial=0.0))
+        return found
+
     def sent_bytes(self, index: int) -> float:
         """Bytes that a device sends for a unit payload of an axis."""
         traffic = self.traffic[index]

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from mapsearch.answer import Answer
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
+    from mapsearch.inputs import Inputs
+    from mapsearch.inventories.mapping import Mapping
     from mapsearch.reports.dossier import Known
+    from mapsearch.reports.exports.report import Section
 
 
 @click.command("report", short_help="An answer as one page to look at.")
@@ -93,10 +96,29 @@ def _known(
         answer=found,
         mapping=next(one for one in found.mappings if one.rank == rank),
         point=point_of(mapping, inputs.facts),
+        more=_chapters(name, mapping, inputs),
         front=_front(front) if front else None,
         explanation=_explanation(explanation) if explanation else None,
         documents={named.kind: _document(named.record) for named in inputs.named},
     )
+
+
+def _chapters(name: str, mapping: Mapping, inputs: Inputs) -> tuple[Section, ...]:
+    """The pipeline as it runs, the cluster with its groups, and the contract. Raises InputError."""
+    from mapsearch.contracting.api import contract_of
+    from mapsearch.placing.api import placement_of, placing_of
+    from mapsearch.reports.chapters import contract_section, timeline_section, topology_section
+    from mapsearch.timelines import timeline
+    from mapsearch.topologies.spec import Topology
+
+    by_kind: dict[str, Any] = {named.kind: named.record for named in inputs.named}
+    told = {kind: by_kind[kind] for kind in ("model", "run", "topology", "profile")}
+    drawn = timeline(mapping, **told)
+    sections = [timeline_section(drawn.simulation, drawn.pipeline.timeline)]
+    if isinstance(told["topology"], Topology):
+        placement = placement_of(placing_of(mapping, told["topology"], name=name))
+        sections.append(topology_section(inputs.facts.fabric, placement))
+    return (*sections, contract_section(contract_of(mapping, **told, source=name)))
 
 
 def _document(record: Any) -> str:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from mapsearch.cli.options import CatalogueName, check_output, output_file, view_format
 from mapsearch.cli.render import emit_view, write_text
-from mapsearch.errors import InputError
+from mapsearch.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from mapsearch.topologies import Topology
     from mapsearch.topologies.composing import Wishes
+    from mapsearch.topologies.fabric import Fabric
+
+    R = TypeVar("R", bound=BaseModel)
 
 _TOPOLOGY = CatalogueName("mapsearch.topologies")
 _format = view_format("table", "json", "yaml")
@@ -48,16 +53,64 @@ def list_command(format_: str, output: str | None) -> None:
 @command.command("show")
 @click.argument("name", metavar="NAME|FILE", type=_TOPOLOGY)
 @_devices
-@_format
+@view_format("table", "json", "yaml", "svg", "html")
+@click.option("--placement", metavar="FILE.json", help="Of `placement --format json`: groups to click on, for html.")
+@click.option("--audit", metavar="FILE.json", help="Of `audit --format json`: levels coloured by load.")
 @_output
-def show_command(name: str, devices: int | None, format_: str, output: str | None) -> None:
-    """Show a cluster: its levels (derived, when it is a graph), its device, totals and what looks odd."""
+def show_command(
+    name: str, devices: int | None, format_: str, placement: str | None, audit: str | None, output: str | None
+) -> None:
+    """Show a cluster: its levels (derived, when it is a graph), its device, totals and what looks odd.
+
+    svg draws its levels, html its devices as well: with a placement the groups of every axis, with an audit how busy
+    the links of each level are.
+    """
     from mapsearch.reports.topologies import topology_data, topology_lines
     from mapsearch.topologies import fabric_of
 
     check_output(output)
-    fabric = fabric_of(_load(name, devices))
+    topology = _load(name, devices)
+    fabric = fabric_of(topology)
+    if format_ in ("svg", "html"):
+        _draw(topology, fabric, placement, audit, format_, output)
+        return
+    for option, given in (("--placement", placement), ("--audit", audit)):
+        if given is not None:
+            raise UsageError("is drawn; add --format html or --format svg", field=option)
     emit_view(lambda width: topology_lines(fabric, width=width), topology_data(fabric), format_=format_, output=output)
+
+
+def _draw(
+    topology: Topology, fabric: Fabric, placement: str | None, audit: str | None, format_: str, output: str | None
+) -> None:
+    """The picture of a cluster. Raises InputError when the files are of another one."""
+    from mapsearch.audited import Audit
+    from mapsearch.placement import Placement
+    from mapsearch.reports.exports.cluster import MOST_DEVICES, cluster_html, cluster_svg, picture_of
+    from mapsearch.topologies.graph import graph_of, nodes_of_type
+
+    names = nodes_of_type(graph_of(topology), "device") if fabric.devices <= MOST_DEVICES else []
+    placed = None if placement is None else _read(Placement, placement)
+    if placed is not None and not names:
+        raise UsageError(f"is drawn device by device, up to {MOST_DEVICES:,}", file=placement, field="--placement")
+    if placed is not None and not set(placed.devices) <= set(names):
+        strange = next(one for one in placed.devices if one not in set(names))
+        raise InputError(f"places a rank on {strange!r}, which {topology.name} does not have", file=placement)
+    picture = picture_of(fabric, names, placed, None if audit is None else _read(Audit, audit))
+    write_text(cluster_svg(picture) if format_ == "svg" else cluster_html(picture), output)
+
+
+def _read(kind: type[R], path: str) -> R:
+    """A typed result from its JSON. Raises InputError."""
+    from pydantic import ValidationError
+
+    from mapsearch import documents
+    from mapsearch.records import first_problem
+
+    try:
+        return kind.model_validate(documents.load(path))
+    except ValidationError as problem:
+        raise first_problem(kind, problem, path) from None
 
 
 @command.command("validate")

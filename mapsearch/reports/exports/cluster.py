@@ -1,6 +1,6 @@
 """A cluster drawn: its levels as a ladder that zooms in (SVG), and every device with its groups to click on (HTML).
 
-Contents: LevelPicture, ClusterPicture, cluster_svg, cluster_html.
+Contents: LevelPicture, ClusterPicture, picture_of, cluster_svg, cluster_html.
 
 Drawn at any size: a level shows up to 64 of its units, and the first one opened below it. Files need no network, and
 equal pictures give equal bytes.
@@ -9,10 +9,16 @@ equal pictures give equal bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
+
+from mapsearch.audited import Audit
+from mapsearch.placement import Placement
+from mapsearch.reports import human
+from mapsearch.topologies.fabric import Fabric
 
 WIDTH = 960
 MARGIN = 24
@@ -51,11 +57,65 @@ class ClusterPicture:
     levels: tuple[LevelPicture, ...]
     """Outermost first."""
     device_names: tuple[str, ...] = ()
-    group_of: dict[str, Sequence[int]] = field(default_factory=dict)
+    group_of: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Axis: number of the group that each device is in, -1 for devices without a rank; empty without a placement."""
     busiest: tuple[str, ...] = ()
     """The busiest links in words."""
     notes: tuple[str, ...] = ()
+
+
+def picture_of(
+    fabric: Fabric, device_names: Sequence[str] = (), placement: Placement | None = None, audit: Audit | None = None
+) -> ClusterPicture:
+    """A cluster with its devices in order; groups of a placement and loads of an audit where they are given."""
+    below = ["device", *fabric.level_names]
+    levels = [
+        LevelPicture(
+            name=level.name,
+            size=level.size,
+            kind=level.kind,
+            inside=inside,
+            told=f"{human.amount(level.bytes_per_s)}/s per device and direction, {human.seconds(level.latency_s)}",
+            high_bandwidth=place < fabric.domain_levels,
+            load=_load(level.name, audit),
+        )
+        for place, (level, inside) in enumerate(zip(fabric.levels, below, strict=False))
+    ]
+    busiest = [] if audit is None else audit.busiest
+    return ClusterPicture(
+        name=fabric.name,
+        summary=f"{fabric.name}: {fabric.devices:,} x {fabric.device.name}",
+        levels=tuple(reversed(levels)),
+        device_names=tuple(device_names),
+        group_of={} if placement is None else _groups(device_names, placement),
+        busiest=tuple(
+            f"{one.source} to {one.target}: {human.seconds(one.seconds)} a step"
+            + (f", {one.alike:,} links alike" if one.alike > 1 else "")
+            for one in busiest
+        ),
+        notes=fabric.notes,
+    )
+
+
+def _load(level: str, audit: Audit | None) -> float | None:
+    if audit is None or level not in audit.level_busy_s:
+        return None
+    return min(audit.level_busy_s[level] / audit.audited_step_time_s, 1.0)
+
+
+def _groups(device_names: Sequence[str], placement: Placement) -> dict[str, list[int]]:
+    """Axis: number of the group of each device; axes of groups of one are left out."""
+    place = {name: number for number, name in enumerate(device_names)}
+    found = {}
+    for axis, groups in placement.groups.items():
+        if placement.sizes[axis] == 1:
+            continue
+        numbers = [-1] * len(device_names)
+        for number, ranks in enumerate(groups):
+            for rank in ranks:
+                numbers[place[placement.devices[rank]]] = number
+        found[axis] = numbers
+    return found
 
 
 def _colour(load: float | None) -> str:
@@ -175,7 +235,7 @@ def cluster_html(picture: ClusterPicture) -> str:
             "groups": {axis: [int(one) for one in picture.group_of[axis]] for axis in picture.group_of}
             if drawn
             else {},
-            "fans": [level.size for level in reversed(picture.levels)],
+            "fans": _fans(picture),
         },
         separators=(",", ":"),
     ).replace("<", "\\u003c")
@@ -191,6 +251,12 @@ def cluster_html(picture: ClusterPicture) -> str:
     for name, text in words.items():
         page = page.replace("{{" + name + "}}", text)
     return page
+
+
+def _fans(picture: ClusterPicture) -> list[int]:
+    """Units in units, innermost first, as devices are laid out; a cluster with holes is one block."""
+    fans = [level.size for level in reversed(picture.levels)]
+    return fans if math.prod(fans) == len(picture.device_names) else [len(picture.device_names)]
 
 
 def _items(title: str, texts: Sequence[str]) -> str:
