@@ -145,7 +145,7 @@ class _Read:
     def of(self, tree: Tree, least: float = 1.0) -> Derived | None:
         """Levels and regular parts without the broken units of the tree; None with too few devices in the largest."""
         grouping, cores = self.grouping, regular_cores(tree)
-        if not cores[0].fan_outs or cores[0].devices < least:
+        if not cores[0].fan_outs or cores[0].devices < max(least, 2):  # one device alone has no levels
             return None
         lost = [{self.paths[path] for path in core.lost} for core in cores]
         never = set.intersection(*(_inside(grouping, units) for units in lost))

@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapsearch.errors import InputError
+from mapsearch.records import validate
+from mapsearch.topologies import Topology, fabric_of
 from mapsearch.topologies.hierarchy import derived_levels
 
 
@@ -70,3 +72,19 @@ def test_names_do_not_matter_and_speed_scales(graph, factor, random):
         return
     assert [(lv.kind, lv.size, lv.dims) for lv in again] == [(lv.kind, lv.size, lv.dims) for lv in levels]
     assert [lv.bytes_per_s for lv in again] == pytest.approx([factor * lv.bytes_per_s for lv in levels])
+
+
+def test_what_is_left_without_slow_units_may_be_a_single_device():
+    """Two devices on a switch, one on another: without the slow unit one device is left, which is no cluster."""
+    spec = {
+        "name": "three",
+        "device": {"name": "X", "hbm": "96 GB", "hbm_bandwidth": "2.4 TB/s", "peak": {"bf16": "400 TFLOP/s"}},
+        "nodes": [*({"id": name} for name in ("a0", "a1", "b0")), *({"id": s, "type": "switch"} for s in ("s0", "s1"))],
+        "links": [
+            {"a": a, "b": b, "bandwidth": "50 GB/s", "latency": "1 us"}
+            for a, b in (("a0", "s0"), ("a1", "s0"), ("b0", "s1"), ("s0", "s1"))
+        ],
+    }
+    fabric = fabric_of(validate(Topology, spec, file="three"))
+    assert fabric.devices == 2
+    assert all(other.levels for other in fabric.alternatives)
