@@ -237,9 +237,9 @@ class ContractCase:
     def origins(self, path: str) -> list[Origin]:
         """Where one input stands: `run.routing.capacity_factor`; `topology.levels.*.bandwidth` is one per level."""
         kind, _, name = path.partition(".")
+        if name.startswith("levels.") and self.topology is not None and not self.topology.levels:
+            return self.origins("topology.links")  # levels are derived from cables
         if "*" in name:
-            if self.topology is not None and not self.topology.levels:
-                return self.origins("topology.links")
             return [o for level in self.fabric.level_names for o in self.origins(path.replace("*", level))]
         if kind == "mapping":
             value = axes.written(name, getattr(self.mapping, name)) if name in axes.WORDS else ""

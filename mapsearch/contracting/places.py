@@ -87,7 +87,7 @@ def _link(case: ContractCase, axis: str, origins: list[str]) -> list[Row]:
         return []
     slowest = min(levels, key=lambda level: level.bytes_per_s)
     verdict, why = _vouched(case, axis)
-    field = f"topology.levels.{slowest.name}.bandwidth" if _leveled(case) else "topology.links"
+    field = f"topology.levels.{slowest.name}.bandwidth"
     return [
         case.row(
             f"place.{axis}.link_bytes_per_s",
@@ -115,23 +115,15 @@ def reached_share(case: ContractCase, level: Level) -> float:
     return efficiency.peak if high is None else high
 
 
-def _leveled(case: ContractCase) -> bool:
-    return case.topology is None or bool(case.topology.levels)
-
-
 def _vouched(case: ContractCase, axis: str) -> tuple[Verdict, str]:
     """No hot group spans an unverified slow link: measured or published bandwidths hold, others must be measured."""
-    levels = crossed(case, axis)
-    paths = [f"topology.levels.{name}.bandwidth" for name in levels] if _leveled(case) else ["topology.links"]
-    open_ = [
-        name
-        for name, path in zip(levels if _leveled(case) else ["links"], paths, strict=True)
-        if case.tag(path) in UNVERIFIED
-    ]
-    if not open_:
+    tags = {name: case.tag(f"topology.levels.{name}.bandwidth") for name in crossed(case, axis)}
+    unseen = [name for name, tag in tags.items() if tag in UNVERIFIED]
+    if not unseen:
         return "holds", "the bandwidth of every level that it crosses is measured or published"
     exposed = case.estimate.exposed_s.get(CLASS_OF[axis], 0.0) / case.estimate.step_time_s
-    return "must be measured", f"bandwidth of {', '.join(open_)} is {case.tag(paths[0])}; {exposed:.1%} of the step"
+    words = ", ".join(f"{name} is {tags[name]}" for name in unseen)
+    return "must be measured", f"bandwidth of {words}; its communication costs {exposed:.1%} of the step"
 
 
 def _layers(case: ContractCase, whole: Traffic) -> list[Row]:
@@ -206,7 +198,7 @@ def _levels(case: ContractCase, by_level: list[Traffic]) -> list[Row]:
         for name, sent in found.step.items():
             if not sent:
                 continue
-            field = f"topology.levels.{level.name}.bandwidth" if _leveled(case) else "topology.links"
+            field = f"topology.levels.{level.name}.bandwidth"
             told.append(
                 case.row(
                     f"place.level.{level.name}.{name}_bytes",
