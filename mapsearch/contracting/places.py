@@ -13,6 +13,7 @@ from mapsearch.contracting.case import UNVERIFIED, ContractCase
 from mapsearch.contracting.wire import Traffic, traffic_of
 from mapsearch.costs import volumes
 from mapsearch.costs.estimate import number
+from mapsearch.placing.patterns import patterns_of
 from mapsearch.topologies.fabric import Level
 
 AXES = SIZES
@@ -59,6 +60,7 @@ def _groups(case: ContractCase, axis: str, whole: Traffic) -> list[Row]:
             origins=origins,
             compute="count the communicators of that axis, and the units that each one's devices sit in",
         ),
+        *_patterns(case, axis, origins),
         *_link(case, axis, origins),
     ]
     wish = case.run.placement.get(axis)  # type: ignore[call-overload]
@@ -78,6 +80,27 @@ def _groups(case: ContractCase, axis: str, whole: Traffic) -> list[Row]:
             )
         )
     return told
+
+
+def _patterns(case: ContractCase, axis: str, origins: list[str]) -> list[Row]:
+    """Groups that spread alike over the cluster's units: how many, and the devices of the first one."""
+    if case.placed is None:
+        return []
+    return [
+        case.row(
+            f"place.{axis}.kind_{place}",
+            10,
+            f"{axis.upper()} groups that spread like group {kind.first}, which sits on {kind.devices}"
+            + (f" (all inside one {kind.inside})" if kind.inside else ""),
+            kind.groups,
+            "groups",
+            formula="F5.1, F6",
+            origins=origins,
+            record=MAP,
+            compute="groups whose devices touch as many units of every level; `mapsearch placement` lists every rank",
+        )
+        for place, kind in enumerate(patterns_of(case.placed, axis))
+    ]
 
 
 def _link(case: ContractCase, axis: str, origins: list[str]) -> list[Row]:

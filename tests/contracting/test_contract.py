@@ -224,3 +224,13 @@ def test_a_cluster_of_cables_names_its_links():
     fields = {o.field for row in contract.rows for o in row.origins if o.document == "topology"}
     assert "links" in fields and not any(field.startswith("levels") for field in fields)
     assert contract.row("place.ep.groups").predicted == 1
+
+
+def test_every_group_has_a_place_on_devices(asic):
+    told = {row.id: row for row in asic.rows if ".kind_" in row.id}
+    assert told["place.tp.kind_0"].predicted == 1024
+    assert "rack0/board0/device{0..3} (all inside one board)" in told["place.tp.kind_0"].meaning
+    assert "(all inside one rack)" in told["place.ep.kind_0"].meaning
+    for axis in ("tp", "cp", "dp", "ep", "edp"):
+        kinds = [row.predicted for name, row in told.items() if name.startswith(f"place.{axis}.")]
+        assert sum(kinds) == asic.row(f"place.{axis}.groups").predicted
