@@ -44,8 +44,7 @@ def contract_of(
     mapping is called in the origins of the rows.
     Raises MapsearchError when an input cannot be read, or the mapping has no place or no layout on the cluster.
     """
-    inputs = read_inputs(model, run, topology, profile, devices)
-    point = point_of(mapping_given(mapping), inputs.facts)
+    inputs, point = _placed(mapping_given(mapping), read_inputs(model, run, topology, profile, devices))
     trouble = layout_trouble(point)
     if trouble:
         raise InputError(f"cannot be estimated, so it has no contract: {trouble}", file=source)
@@ -62,6 +61,16 @@ def contract_of(
     if isinstance(measured, str):
         return held_against(contract, read_measurement(measured), file=measured)
     return held_against(contract, measured)
+
+
+def _placed(mapping: Mapping, inputs: Inputs) -> tuple[Inputs, Point]:
+    """The mapping on the first reading of the cluster that has a place for it. Raises InputError."""
+    for reading in inputs.readings:
+        try:
+            return inputs, point_of(mapping, inputs.facts)
+        except InputError:
+            inputs = reading
+    return inputs, point_of(mapping, inputs.facts)
 
 
 def _contract(case: ContractCase, point: Point, inputs: Inputs) -> Contract:

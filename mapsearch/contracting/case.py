@@ -22,6 +22,7 @@ from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
+from mapsearch.placing.placed import Placed, placed_of
 from mapsearch.records import Record
 from mapsearch.solver.provenance import Named
 from mapsearch.topologies.fabric import Fabric
@@ -115,6 +116,11 @@ class ContractCase:
         """The cluster as described; None when only its levels were given."""
         record = self.named["topology"].record
         return record if isinstance(record, Topology) else None
+
+    @cached_property
+    def placed(self) -> Placed | None:
+        """The device of every rank, and all groups; None when only the levels of the cluster were given."""
+        return None if self.topology is None else placed_of(self.mapping, self.topology, self.fabric)
 
     @cached_property
     def estimate(self) -> Estimate:
@@ -237,9 +243,9 @@ class ContractCase:
     def origins(self, path: str) -> list[Origin]:
         """Where one input stands: `run.routing.capacity_factor`; `topology.levels.*.bandwidth` is one per level."""
         kind, _, name = path.partition(".")
+        if name.startswith("levels.") and self.topology is not None and not self.topology.levels:
+            return self.origins("topology.links")  # levels are derived from cables
         if "*" in name:
-            if self.topology is not None and not self.topology.levels:
-                return self.origins("topology.links")
             return [o for level in self.fabric.level_names for o in self.origins(path.replace("*", level))]
         if kind == "mapping":
             value = axes.written(name, getattr(self.mapping, name)) if name in axes.WORDS else ""

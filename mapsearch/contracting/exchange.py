@@ -9,11 +9,12 @@ what any library must do first (FORMULAS 1.4).
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from mapsearch.axes import Dispatcher, written
 from mapsearch.contract import Row
-from mapsearch.contracting.case import ContractCase
-from mapsearch.contracting.fixed import LINKS, ORIGINS, fixed_rows, valid_bytes, widths_of
+from mapsearch.contracting.case import ContractCase, Text
+from mapsearch.contracting.fixed import JITTER, LINKS, ORIGINS, fixed_rows, valid_bytes, widths_of
 from mapsearch.contracting.library import library_rows
 from mapsearch.contracting.ratio import ratio_rows
 from mapsearch.contracting.wire import traffic_of
@@ -21,6 +22,40 @@ from mapsearch.costs import collectives, communication, routing, volumes
 from mapsearch.costs.estimate import number
 
 TRACE = "bytes and seconds of every dispatch and combine of one layer on every rank, forward, third step or later"
+SENT = {
+    "layer_wire_bytes": Text(
+        "dispatch and combine of one layer: bytes that leave the rank, forward",
+        "bytes",
+        "bytes sent to other ranks, per rank",
+    ),
+    "waste": Text(
+        "1 - valid bytes / bytes sent: what padding takes",
+        "share",
+        "from valid rows and rows sent; reported in every run",
+    ),
+    "peer_bytes": Text(
+        "mean bytes of one dispatch to one peer", "bytes", "bytes to each peer: mean, largest and smallest"
+    ),
+    "step_bytes": Text(
+        "bytes that one rank sends for experts in a step, recompute and backward included",
+        "bytes",
+        "sum over the step",
+    ),
+}
+SEEN = {
+    "communication_s": Text(
+        "expert communication of one step on the slowest stage, hidden or not",
+        "s",
+        "sum of the collectives' seconds over the step",
+        "time",
+    ),
+    "exposed_s": Text(
+        "what of it the step sees: step time less step time without it",
+        "s",
+        "seconds of the step less those of a step with dispatch and combine removed",
+        "time",
+    ),
+}
 
 
 def rows(case: ContractCase) -> list[Row]:
@@ -45,7 +80,6 @@ def _own_bytes(case: ContractCase) -> list[Row]:
     kind = int(case.mapping.dispatcher)
     word = str(written("dispatcher", kind))
     row = partial(case.row, domain=5, formula="F1.4, F4.2", origins=ORIGINS, record=TRACE)
-    sent = traffic_of(case.point)
     told = []
     for way, width in widths_of(case).items():
         payload, valid = _payload(case, kind, width), valid_bytes(case, width)
@@ -75,37 +109,19 @@ def _own_bytes(case: ContractCase) -> list[Row]:
                     compute="size of the send buffer less valid bytes",
                 )
             )
-    told += [
-        row(
-            "ep.layer_wire_bytes",
-            meaning="dispatch and combine of one layer: bytes that leave the rank, forward",
-            predicted=sent.layer["ep"][0],
-            unit="bytes",
-            compute="bytes sent to other ranks, per rank",
-        ),
-        row(
-            "ep.waste",
-            meaning="1 - valid bytes / bytes sent: what padding takes",
-            predicted=_waste(case, kind),
-            unit="share",
-            compute="from valid rows and rows sent; reported in every run",
-        ),
-        row(
-            "ep.peer_bytes",
-            meaning="mean bytes of one dispatch to one peer",
-            predicted=_payload(case, kind, widths_of(case)["dispatch"]) / _peers(case, kind),
-            unit="bytes",
-            compute="bytes to each peer: mean, largest and smallest",
-        ),
-        row(
-            "ep.step_bytes",
-            meaning="bytes that one rank sends for experts in a step, recompute and backward included",
-            predicted=sent.step["ep"],
-            unit="bytes",
-            compute="sum over the step",
-        ),
-    ]
-    return told
+    return [*told, *_own_sums(case, kind)]
+
+
+def _own_sums(case: ContractCase, kind: int) -> list[Row]:
+    """Bytes of dispatch and combine together, and what padding takes of them."""
+    sent = traffic_of(case.point)
+    values = {
+        "layer_wire_bytes": sent.layer["ep"][0],
+        "waste": _waste(case, kind),
+        "peer_bytes": _payload(case, kind, widths_of(case)["dispatch"]) / _peers(case, kind),
+        "step_bytes": sent.step["ep"],
+    }
+    return case.tabled("ep", 5, SENT, values, formula="F1.4, F4.2", origins=ORIGINS, record=TRACE)
 
 
 def _peers(case: ContractCase, kind: int) -> float:
@@ -132,7 +148,7 @@ def _own_levels(case: ContractCase) -> list[Row]:
         crossing = traffic_of(case.point, place).layer["ep"][0]
         if not crossing:
             continue
-        origins = [*ORIGINS, f"topology.levels.{level.name}.size"] if _has_levels(case) else list(ORIGINS)
+        origins = [*ORIGINS, f"topology.levels.{level.name}.size"]
         told += [
             row(
                 f"ep.level.{level.name}_bytes",
@@ -159,10 +175,6 @@ def _own_levels(case: ContractCase) -> list[Row]:
     return told
 
 
-def _has_levels(case: ContractCase) -> bool:
-    return case.topology is not None and bool(case.topology.levels)
-
-
 def _own_time(case: ContractCase) -> list[Row]:
     """Seconds and effective bandwidth of the mapping's dispatcher, and what of it the step sees."""
     rows_of, kind = case.point.rows, int(case.mapping.dispatcher)
@@ -172,21 +184,22 @@ def _own_time(case: ContractCase) -> list[Row]:
         "combine": number(communication.ep_combine_s(*grid, **case.told)),
     }
     wire = traffic_of(case.point).layer["ep"][0] / 2.0
-    estimate = case.estimate
     row = partial(case.row, domain=5, record=TRACE, kind="time", origins=[*ORIGINS, *LINKS])
     told = []
     for way, took in seconds.items():
-        told.append(
-            row(
-                f"ep.{way}_s",
-                meaning=f"{way} of one layer and microbatch, nothing hidden",
-                predicted=took,
-                unit="s",
-                formula="F4.1, F4.2",
-                compute="p50 over the calls of the slowest rank",
-                factors={"ep.layer_wire_bytes": 1, "ep.effective_bytes_per_s": -1},
+        for suffix, quantile in (("_s", "p50"), ("_p95_s", "p95"), ("_p99_s", "p99")):
+            told.append(
+                row(
+                    f"ep.{way}{suffix}",
+                    meaning=f"{quantile} of {way} of one layer and microbatch, nothing hidden",
+                    predicted=took,
+                    unit="s",
+                    formula="F4.1, F4.2",
+                    compute=f"{quantile} over the calls of the slowest rank",
+                    factors={"ep.layer_wire_bytes": 1, "ep.effective_bytes_per_s": -1} if suffix == "_s" else {},
+                    why="" if suffix == "_s" else JITTER,
+                )
             )
-        )
     if sum(seconds.values()):
         told.append(
             row(
@@ -198,25 +211,17 @@ def _own_time(case: ContractCase) -> list[Row]:
                 compute="ep.layer_wire_bytes over the seconds of dispatch and combine",
             )
         )
-    limit = case.run.exposed_limit_by_class.get("ep")
-    told += [
-        row(
-            "ep.communication_s",
-            meaning="expert communication of one step on the slowest stage, hidden or not",
-            predicted=estimate.communication_s["ep"],
-            unit="s",
-            formula="F4.2",
-            compute="sum of the collectives' seconds over the step",
-        ),
-        row(
-            "ep.exposed_s",
-            meaning="what of it the step sees: step time less step time without it",
-            predicted=estimate.exposed_s["ep"],
-            unit="s",
-            formula="F1.5, F4.3",
-            limit=None if limit is None else limit * estimate.step_time_s,
-            why="run.exposed_limit_by_class.ep" if limit is not None else "the run sets no limit for EP",
-            compute="seconds of the step less those of a step with dispatch and combine removed",
-        ),
-    ]
-    return told
+    return [*told, *_seen(case)]
+
+
+def _seen(case: ContractCase) -> list[Row]:
+    """Expert communication of a whole step, and what of it the step sees."""
+    estimate, limit = case.estimate, case.run.exposed_limit_by_class.get("ep")
+    capped = {
+        "limit": None if limit is None else limit * estimate.step_time_s,
+        "why": "run.exposed_limit_by_class.ep" if limit is not None else "the run sets no limit for EP",
+    }
+    values = {"communication_s": estimate.communication_s["ep"], "exposed_s": estimate.exposed_s["ep"]}
+    origins = [*ORIGINS, *LINKS]
+    shared: dict[str, Any] = {"formula": "F1.5, F4.2, F4.3", "origins": origins, "record": TRACE}
+    return case.tabled("ep", 5, SEEN, values, {"exposed_s": capped}, **shared)

@@ -13,6 +13,7 @@ from mapsearch.contracting.case import UNVERIFIED, ContractCase
 from mapsearch.contracting.wire import Traffic, traffic_of
 from mapsearch.costs import volumes
 from mapsearch.costs.estimate import number
+from mapsearch.placing.patterns import patterns_of
 from mapsearch.topologies.fabric import Level
 
 AXES = SIZES
@@ -59,6 +60,7 @@ def _groups(case: ContractCase, axis: str, whole: Traffic) -> list[Row]:
             origins=origins,
             compute="count the communicators of that axis, and the units that each one's devices sit in",
         ),
+        *_patterns(case, axis, origins),
         *_link(case, axis, origins),
     ]
     wish = case.run.placement.get(axis)  # type: ignore[call-overload]
@@ -80,6 +82,27 @@ def _groups(case: ContractCase, axis: str, whole: Traffic) -> list[Row]:
     return told
 
 
+def _patterns(case: ContractCase, axis: str, origins: list[str]) -> list[Row]:
+    """Groups that spread alike over the cluster's units: how many, and the devices of the first one."""
+    if case.placed is None:
+        return []
+    return [
+        case.row(
+            f"place.{axis}.kind_{place}",
+            10,
+            f"{axis.upper()} groups that spread like group {kind.first}, which sits on {kind.devices}"
+            + (f" (all inside one {kind.inside})" if kind.inside else ""),
+            kind.groups,
+            "groups",
+            formula="F5.1, F6",
+            origins=origins,
+            record=MAP,
+            compute="groups whose devices touch as many units of every level; `mapsearch placement` lists every rank",
+        )
+        for place, kind in enumerate(patterns_of(case.placed, axis))
+    ]
+
+
 def _link(case: ContractCase, axis: str, origins: list[str]) -> list[Row]:
     """The slowest level that an axis' groups cross: what it must reach, and who says that it does."""
     levels = [level for level in case.fabric.levels if level.name in crossed(case, axis)]
@@ -87,7 +110,7 @@ def _link(case: ContractCase, axis: str, origins: list[str]) -> list[Row]:
         return []
     slowest = min(levels, key=lambda level: level.bytes_per_s)
     verdict, why = _vouched(case, axis)
-    field = f"topology.levels.{slowest.name}.bandwidth" if _leveled(case) else "topology.links"
+    field = f"topology.levels.{slowest.name}.bandwidth"
     return [
         case.row(
             f"place.{axis}.link_bytes_per_s",
@@ -115,23 +138,15 @@ def reached_share(case: ContractCase, level: Level) -> float:
     return efficiency.peak if high is None else high
 
 
-def _leveled(case: ContractCase) -> bool:
-    return case.topology is None or bool(case.topology.levels)
-
-
 def _vouched(case: ContractCase, axis: str) -> tuple[Verdict, str]:
     """No hot group spans an unverified slow link: measured or published bandwidths hold, others must be measured."""
-    levels = crossed(case, axis)
-    paths = [f"topology.levels.{name}.bandwidth" for name in levels] if _leveled(case) else ["topology.links"]
-    open_ = [
-        name
-        for name, path in zip(levels if _leveled(case) else ["links"], paths, strict=True)
-        if case.tag(path) in UNVERIFIED
-    ]
-    if not open_:
+    tags = {name: case.tag(f"topology.levels.{name}.bandwidth") for name in crossed(case, axis)}
+    unseen = [name for name, tag in tags.items() if tag in UNVERIFIED]
+    if not unseen:
         return "holds", "the bandwidth of every level that it crosses is measured or published"
     exposed = case.estimate.exposed_s.get(CLASS_OF[axis], 0.0) / case.estimate.step_time_s
-    return "must be measured", f"bandwidth of {', '.join(open_)} is {case.tag(paths[0])}; {exposed:.1%} of the step"
+    words = ", ".join(f"{name} is {tags[name]}" for name in unseen)
+    return "must be measured", f"bandwidth of {words}; its communication costs {exposed:.1%} of the step"
 
 
 def _layers(case: ContractCase, whole: Traffic) -> list[Row]:
@@ -206,7 +221,7 @@ def _levels(case: ContractCase, by_level: list[Traffic]) -> list[Row]:
         for name, sent in found.step.items():
             if not sent:
                 continue
-            field = f"topology.levels.{level.name}.bandwidth" if _leveled(case) else "topology.links"
+            field = f"topology.levels.{level.name}.bandwidth"
             told.append(
                 case.row(
                     f"place.level.{level.name}.{name}_bytes",

@@ -62,12 +62,19 @@ RATIOS = {
 def ratio_rows(case: ContractCase) -> list[Row]:
     """FLOP and seconds of the experts of one layer, and both ratios for every level that EP crosses."""
     told = _work(case)
-    total = traffic_of(case.point).layer["ep"][0]
     for place in range(len(case.fabric.levels)):
-        crossing = traffic_of(case.point, place).layer["ep"][0]
-        if crossing and total:
-            told += _level_rows(case, place, crossing)
+        share = _share(case, place)
+        if share:
+            told += _level_rows(case, place, share)
     return told
+
+
+def _share(case: ContractCase, place: int) -> float:
+    """Share of the EP ranks that are outside one unit of the level below: (R - g)/R. Source: F1.6."""
+    inside = 1
+    for cut in case.point.rows["ep"][:place]:
+        inside *= int(cut)
+    return 1.0 - inside / case.mapping.ep
 
 
 def _seconds(case: ContractCase) -> float:
@@ -138,14 +145,10 @@ def _peak(case: ContractCase) -> float:
     return case.fabric.device.peak(case.run.linear_format)
 
 
-def _level_rows(case: ContractCase, place: int, crossing: float) -> list[Row]:
+def _level_rows(case: ContractCase, place: int, share: float) -> list[Row]:
     """Both ratios of one level, and what lies between them."""
     level, ranks = case.fabric.levels[place], float(case.mapping.ep)
-    # Only what crosses this level: the valid bytes of every rank outside one unit of the level below.
-    inside = 1
-    for cut in case.point.rows["ep"][:place]:
-        inside *= int(cut)
-    share = (ranks - inside) / ranks
+    crossing = traffic_of(case.point, place).layer["ep"][0]
     endless, reached = _endless(case, level.bytes_per_s), _reached_s(case, place)
     model = case.model
     valid = sum(_widths(case)) * case.tokens * routing.routed(model).top_k * model.hidden * share
@@ -176,7 +179,7 @@ def _level_rows(case: ContractCase, place: int, crossing: float) -> list[Row]:
         "communication_multiplier": measured,
         "reached": {**wish, **measured, "why": outlasting, "factors": factors},
     }
-    link = f"topology.levels.{level.name}.bandwidth" if _leveled(case) else "topology.links"
+    link = f"topology.levels.{level.name}.bandwidth"
     origins = ["model.moe.expert_ffn", "run.routing.combine_bytes", link, "topology.device.peak"]
     return case.tabled(name, 5, RATIOS, values, each, formula="F1.6", origins=origins, record=PEAKS)
 
@@ -197,10 +200,6 @@ def _endless(case: ContractCase, bytes_per_s: float) -> float:
         combine_bytes=combine,
     )
     return case.model.ffn_matrices / 3.0 * number(ratio)
-
-
-def _leveled(case: ContractCase) -> bool:
-    return case.topology is None or bool(case.topology.levels)
 
 
 def _reached_s(case: ContractCase, place: int) -> float:

@@ -105,56 +105,40 @@ def _waiting(case: ContractCase) -> list[Row]:
 def _queue(case: ContractCase) -> list[Row]:
     pool = case.pool
     tokens, rate = pool.queue_tokens, case.estimate.tokens_per_s
-    record = "Q: tokens in the queue, every minute"
-    least = []
-    if pool.least_queue_tokens is not None and tokens is not None:
-        least.append(
-            _or_missing(
-                case,
-                "async.queue_least_tokens",
-                "Q stays above Q_min",
-                tokens,
-                "tokens",
-                needs="",
-                limit=pool.least_queue_tokens,
-                sense=">=",
-                why="rollout.least_queue_tokens",
-                record=record,
-                compute="the least",
-            )
-        )
+    needs = "rollout.queue_tokens"
+    row = partial(_or_missing, case, needs=needs, record="Q: tokens in the queue, every minute")
     return [
-        *least,
-        _or_missing(
-            case,
+        row(
             "async.queue_tokens",
-            "Q: tokens between rollout and training, within Q_min and Q_max",
+            "Q: tokens between rollout and training, at most Q_max",
             tokens,
             "tokens",
-            needs="rollout.queue_tokens, rollout.least_queue_tokens and rollout.most_queue_tokens",
             limit=pool.most_queue_tokens,
-            why="rollout.most_queue_tokens",
-            record=record,
-            compute="mean, least and largest",
+            why="rollout.most_queue_tokens" if pool.most_queue_tokens else "rollout.most_queue_tokens is not given",
+            compute="mean and largest",
         ),
-        _or_missing(
-            case,
+        row(
+            "async.queue_least_tokens",
+            "Q: tokens between rollout and training, at least Q_min",
+            tokens,
+            "tokens",
+            limit=pool.least_queue_tokens,
+            sense=">=",
+            why="rollout.least_queue_tokens" if pool.least_queue_tokens else "rollout.least_queue_tokens is not given",
+            compute="least",
+        ),
+        row(
             "async.queue_delay_s",
             "age that a first-in-first-out queue adds: Q / lambda_train",
             None if tokens is None else rollout.queue_delay_s(tokens, rate),
             "s",
-            needs="rollout.queue_tokens",
-            record=record,
             compute="t_use - t_finish of each sample",
         ),
-        _or_missing(
-            case,
+        row(
             "async.queue_versions",
             "versions that the queue adds: Q / B_tok",
             None if tokens is None else rollout.queue_versions(tokens, case.run.tokens_per_step),
             "versions",
-            needs="rollout.queue_tokens",
-            record=record,
             compute="versions published between finish and use of each sample",
         ),
     ]

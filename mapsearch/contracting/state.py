@@ -33,6 +33,7 @@ PARTS = {
 """Part of memory: its formula, and how it is told from the others in a snapshot of the allocator."""
 STATES = ("weights", "gradients", "optimizer")
 SNAPSHOT = "a snapshot of the allocator's history on one rank of the worst stage, third step or later"
+CAPACITY = "(1 - reserve) (HBM - context)"
 GIB = 2.0**30
 
 
@@ -42,117 +43,119 @@ def rows(case: ContractCase) -> list[Row]:
 
 
 def _whole(case: ContractCase) -> list[Row]:
-    """Bytes per parameter, and the states of all devices together; the model's nominal size beside its own count."""
-    model, state, devices = case.model, case.run.state, case.estimate.devices
+    """States of all devices together, by the model's own count and by its nominal size."""
+    sizes = {"": ledger(model=case.model).total}
+    if case.model.nominal_parameters:
+        sizes["_nominal"] = case.model.nominal_parameters
+    return [row for suffix, count in sizes.items() for row in _of_size(case, suffix, count)]
+
+
+def _of_size(case: ContractCase, suffix: str, count: float) -> list[Row]:
+    """Bytes per parameter times parameters, and the least that a device can hold of them."""
+    state, devices = case.run.state, case.estimate.devices
     recipe = {
         "weights": ("weight_bytes", state.weight_bytes),
         "gradients": ("gradient_bytes", state.gradient_bytes),
         "master": ("master_bytes", state.master_bytes),
         "moments": ("moment_bytes", state.moment_bytes),
     }
-    each = sum(count for _, count in recipe.values())
-    sizes = {"": ledger(model=model).total}
-    if model.nominal_parameters:
-        sizes["_nominal"] = model.nominal_parameters
-    row = partial(
-        case.row,
-        domain=3,
-        unit="bytes",
-        formula="F1.2",
-        record="number format of weights, gradients, master copies and moments",
+    each = sum(size for _, size in recipe.values())
+    where = ["model.nominal_parameters" if suffix else "model.layers"]
+    of = "the nominal parameters" if suffix else "all parameters"
+    record = "number format of weights, gradients, master copies and moments"
+    row = partial(case.row, domain=3, unit="bytes", formula="F1.2", record=record)
+    told = [
+        row(
+            f"state.total_{part}_bytes{suffix}",
+            meaning=f"{part} of {of}, all devices together, nothing kept twice",
+            predicted=size * count,
+            origins=[*where, f"run.state.{name}"],
+            compute="bytes per parameter times parameters",
+        )
+        for part, (name, size) in recipe.items()
+    ]
+    whole = row(
+        f"state.total_bytes{suffix}",
+        meaning=f"model states of {of}: {each:g} bytes each",
+        predicted=each * count,
+        origins=where,
+        compute="their sum",
+        parts=[one.id for one in told],
     )
-    told = []
-    for suffix, count in sizes.items():
-        where = ["model.nominal_parameters" if suffix else "model.layers"]
-        of = "the nominal parameters" if suffix else "all parameters"
-        told += [
-            row(
-                f"state.total_{part}_bytes{suffix}",
-                meaning=f"{part} of {of}, all devices together, nothing kept twice",
-                predicted=size * count,
-                origins=[*where, f"run.state.{name}"],
-                compute="bytes per parameter times parameters",
-            )
-            for part, (name, size) in recipe.items()
-        ]
-        told.append(
-            row(
-                f"state.total_bytes{suffix}",
-                meaning=f"model states of {of}: {each:g} bytes each",
-                predicted=each * count,
-                origins=where,
-                compute="their sum",
-                parts=[f"state.total_{part}_bytes{suffix}" for part in recipe],
-            )
-        )
-        told.append(
-            row(
-                f"state.ideal_device_bytes{suffix}",
-                meaning=f"model states per device if all were divided over {devices:,} devices",
-                predicted=each * count / devices,
-                origins=where,
-                limit=usable_hbm_bytes(case.facts),
-                why="(1 - reserve) (HBM - context)",
-                compute="their sum over the devices: no mapping holds less on the device without offload",
-                verdict=None if not one(case.point.cell.offload) else "must be measured",
-            )
-        )
-    return told
+    return [*told, whole, _ideal(case, suffix, each * count / devices, where)]
+
+
+def _ideal(case: ContractCase, suffix: str, share_bytes: float, where: list[str]) -> Row:
+    """No mapping holds less of the states on a device, unless it offloads them."""
+    return case.row(
+        f"state.ideal_device_bytes{suffix}",
+        3,
+        f"model states per device if all were divided over {case.estimate.devices:,} devices",
+        share_bytes,
+        "bytes",
+        formula="F1.2",
+        origins=where,
+        limit=usable_hbm_bytes(case.facts),
+        advisory=bool(one(case.point.cell.offload)),
+        why=CAPACITY,
+        record="number format of weights, gradients, master copies and moments",
+        compute="their sum over the devices: no mapping holds less on the device without offload",
+    )
 
 
 def _peaks(case: ContractCase) -> list[Row]:
     device, limit, estimate = case.fabric.device, usable_hbm_bytes(case.facts), case.estimate
     offered = ["topology.device.hbm", "run.reserve", "profile.runtime_bytes"]
     row = partial(case.row, domain=3, unit="bytes", kind="model")
-    told = [
-        row(
-            "state.usable_bytes",
-            meaning="HBM that tensors and named buffers may fill: (1 - reserve) (HBM - context)",
-            predicted=limit,
-            formula="F1.1",
-            origins=offered,
-            record="free device memory right after the context and the libraries are loaded",
-            compute=f"(1 - {case.run.reserve:g}) times it; of {device.hbm_bytes / 1e9:,.1f} GB",
-        ),
-        row(
-            "state.peak_bytes",
-            meaning=f"peak of live tensors and named buffers on the worst stage, {estimate.worst_stage}",
-            predicted=estimate.peak_memory_bytes,
-            formula="F1.1, F3.7",
-            origins=[*offered, "run.state.weight_bytes", "mapping.pp", "mapping.zero", "mapping.recompute"],
-            limit=limit,
-            why="(1 - reserve) (HBM - context)",
-            record="max_memory_allocated on every rank, third step or later",
-            compute="the largest over the ranks",
-            parts=[f"state.{part}_bytes" for part in estimate.memory_bytes],
-        ),
-    ]
-    for stage, peak in enumerate(estimate.memory_by_stage_bytes):
-        told.append(
-            row(
-                f"state.stage_{stage}.peak_bytes",
-                meaning=f"peak on stage {stage}",
-                predicted=peak,
-                formula="F3.5, F3.7",
-                origins=["mapping.pp", "mapping.schedule"],
-                limit=limit,
-                why="(1 - reserve) (HBM - context)",
-                record="max_memory_allocated on every rank of the stage, third step or later",
-                compute="the largest over the ranks",
-            )
-        )
-    told.append(
-        row(
-            "state.reserve_share",
-            meaning="what the allocator reserves beyond live tensors, as a share of usable HBM",
-            predicted=case.run.reserve,
-            formula="F1.1",
-            origins=["run.reserve"],
-            record="memory_reserved and memory_allocated at the peak of the worst rank",
-            compute="1 - allocated / reserved; above the run's reserve the mapping can run out of memory",
-        ).model_copy(update={"unit": "share"})
+    usable = row(
+        "state.usable_bytes",
+        meaning="HBM that tensors and named buffers may fill: (1 - reserve) (HBM - context)",
+        predicted=limit,
+        formula="F1.1",
+        origins=offered,
+        record="free device memory right after the context and the libraries are loaded",
+        compute=f"(1 - {case.run.reserve:g}) times it; of {device.hbm_bytes / 1e9:,.1f} GB",
     )
-    return told
+    capped = partial(row, limit=limit, why=CAPACITY)
+    worst = capped(
+        "state.peak_bytes",
+        meaning=f"peak of live tensors and named buffers on the worst stage, {estimate.worst_stage}",
+        predicted=estimate.peak_memory_bytes,
+        formula="F1.1, F3.7",
+        origins=[*offered, "run.state.weight_bytes", "mapping.pp", "mapping.zero", "mapping.recompute"],
+        record="max_memory_allocated on every rank, third step or later",
+        compute="the largest over the ranks",
+        parts=[f"state.{part}_bytes" for part in estimate.memory_bytes],
+    )
+    stages = [
+        capped(
+            f"state.stage_{stage}.peak_bytes",
+            meaning=f"peak on stage {stage}",
+            predicted=peak,
+            formula="F3.5, F3.7",
+            origins=["mapping.pp", "mapping.schedule"],
+            record="max_memory_allocated on every rank of the stage, third step or later",
+            compute="the largest over the ranks",
+        )
+        for stage, peak in enumerate(estimate.memory_by_stage_bytes)
+    ]
+    return [usable, worst, *stages, _reserve(case)]
+
+
+def _reserve(case: ContractCase) -> Row:
+    """What the allocator takes beyond what is alive."""
+    return case.row(
+        "state.reserve_share",
+        3,
+        "what the allocator reserves beyond live tensors, as a share of usable HBM",
+        case.run.reserve,
+        "share",
+        kind="model",
+        formula="F1.1",
+        origins=["run.reserve"],
+        record="memory_reserved and memory_allocated at the peak of the worst rank",
+        compute="1 - allocated / reserved; above the run's reserve the mapping can run out of memory",
+    )
 
 
 def _parts(case: ContractCase) -> list[Row]:
@@ -177,7 +180,7 @@ def _parts(case: ContractCase) -> list[Row]:
 
 def _local(case: ContractCase) -> list[Row]:
     """States by stage, microbatches in flight, and what one layer keeps."""
-    point, run, mapping = case.point, case.run, case.mapping
+    point, mapping = case.point, case.mapping
     attention, expert = point.memory
     states = [
         sum(float(side[part][stage]) for side in (attention, expert) for part in STATES if part in side)
@@ -200,9 +203,16 @@ def _local(case: ContractCase) -> list[Row]:
         )
         for stage in sorted({0, middle, mapping.pp - 1})
     ]
+    return [*told, *_pieces(case)]
+
+
+def _pieces(case: ContractCase) -> list[Row]:
+    """Microbatches in flight, one layer's activations, and the logits."""
+    point, run, mapping = case.point, case.run, case.mapping
+    row = partial(case.row, domain=3, record=SNAPSHOT)
     held = [number(in_flight(point.cell, kind)) for kind in range(len(point.cell.kinds))]
     kept = number(activations.logits_bytes(mapping.tp, mapping.cp, mapping.micro_batch, model=case.model, run=run))
-    told += [
+    return [
         row(
             "state.in_flight",
             meaning="microbatches whose activations the first stage holds at once",
@@ -231,7 +241,6 @@ def _local(case: ContractCase) -> list[Row]:
             compute="rise of live bytes while the loss is computed",
         ),
     ]
-    return told
 
 
 def _layer_bytes(case: ContractCase) -> float:

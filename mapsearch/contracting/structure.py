@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 from mapsearch.contract import Row
-from mapsearch.contracting.case import ContractCase
+from mapsearch.contracting.case import ContractCase, Text
 from mapsearch.costs import flops
 from mapsearch.costs.parameters import (
     dense_layer_parameters,
@@ -31,6 +32,22 @@ MOE_SHAPE = {
     "experts": ("experts", "routed experts of one layer"),
     "top_k": ("experts", "experts that one token is sent to"),
     "expert_ffn": ("columns", "width of one routed expert"),
+}
+NUMEL = "numel() of every parameter of every rank, by module name, weights that ranks share counted once"
+COUNTED = {
+    "parameters": Text(
+        "P: parameters of the model, vocabulary not padded, MTP modules apart",
+        "parameters",
+        "sum; take off what pads the vocabulary",
+    ),
+    "shared_parameters": Text("P_sh: parameters outside the routed experts", "parameters", "P less the routed experts"),
+    "shared_ratio": Text("sigma: share of P outside the routed experts", "share", "1 - routed experts / P"),
+    "active_parameters": Text(
+        "P_act = [sigma + (1 - sigma) K/E] P: what one token passes through, both embeddings counted",
+        "parameters",
+        "P - routed experts (1 - K/E)",
+    ),
+    "expert_parameters": Text("parameters of one routed expert", "parameters", "of any one expert of any layer"),
 }
 GROUP = "model"
 
@@ -86,67 +103,23 @@ def _parameters(case: ContractCase) -> list[Row]:
     model, counted = case.model, ledger(model=case.model)
     shape = ["model.layers", "model.hidden", "model.heads", "model.kv_heads", "model.vocab"]
     shape += ["model.moe.experts", "model.moe.expert_ffn"] if model.moe else ["model.ffn"]
-    row = partial(case.row, domain=1, formula="F1.3, F3.1", origins=shape)
-    record = "numel() of every parameter of every rank, by module name, weights that ranks share counted once"
-    told = [
-        row(
-            f"{GROUP}.parameters",
-            meaning="P: parameters of the model, vocabulary not padded, MTP modules apart",
-            predicted=counted.total,
-            unit="parameters",
-            record=record,
-            compute="sum; take off what pads the vocabulary",
-            parts=[f"{GROUP}.parameters.{_id(part)}" for part, count in counted.parts.items() if count],
-        ),
-        *(
-            row(
-                f"{GROUP}.parameters.{_id(part)}",
-                meaning=f"parameters of {part}",
-                predicted=count,
-                unit="parameters",
-                record=record,
-                compute="sum over the modules of that name",
-            )
-            for part, count in counted.parts.items()
-            if count
-        ),
-        row(
-            f"{GROUP}.shared_parameters",
-            meaning="P_sh: parameters outside the routed experts",
-            predicted=counted.shared,
-            unit="parameters",
-            record=record,
-            compute="P less the routed experts",
-        ),
-        row(
-            f"{GROUP}.shared_ratio",
-            meaning="sigma: share of P outside the routed experts",
-            predicted=counted.shared_ratio,
-            unit="share",
-            record=record,
-            compute="1 - routed experts / P",
-        ),
-        row(
-            f"{GROUP}.active_parameters",
-            meaning="P_act = [sigma + (1 - sigma) K/E] P: what one token passes through, both embeddings counted",
-            predicted=counted.active,
-            unit="parameters",
-            record=record,
-            compute="P - routed experts (1 - K/E)",
-        ),
-    ]
+    shared: dict[str, Any] = {"formula": "F1.3, F3.1", "origins": shape, "record": NUMEL}
+    parts = {f"parameters.{_id(part)}": count for part, count in counted.parts.items() if count}
+    texts = {
+        f"parameters.{_id(part)}": Text(f"parameters of {part}", "parameters", "sum over the modules of that name")
+        for part in counted.parts
+    }
+    values = {
+        "parameters": counted.total,
+        "shared_parameters": counted.shared,
+        "shared_ratio": counted.shared_ratio,
+        "active_parameters": counted.active,
+    }
     if model.moe:
-        told.append(
-            row(
-                f"{GROUP}.expert_parameters",
-                meaning="parameters of one routed expert",
-                predicted=float(expert_parameters(1, 1, model=model)) / model.moe.experts,
-                unit="parameters",
-                record=record,
-                compute="of any one expert of any layer",
-            )
-        )
-    return [*told, *_local(case)]
+        values["expert_parameters"] = float(expert_parameters(1, 1, model=model)) / model.moe.experts
+    whole = {"parameters": {"parts": [f"{GROUP}.{part}" for part in parts]}}
+    told = case.tabled(GROUP, 1, COUNTED, values, whole, **shared)
+    return [*told, *case.tabled(GROUP, 1, texts, parts, **shared), *_local(case)]
 
 
 def _local(case: ContractCase) -> list[Row]:

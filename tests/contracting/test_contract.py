@@ -207,3 +207,30 @@ def test_rollout_inputs_fill_their_domains():
 
 def test_the_numbered_list_of_domains_is_the_ten():
     assert [domain.number for domain in DOMAINS] == list(range(1, 11))
+
+
+def test_a_cluster_of_cables_names_its_links():
+    from mapsearch.inventories.base import validate
+    from mapsearch.topologies.spec import Topology
+
+    device = load_topology("asic").model_dump()["device"]
+    devices = [{"id": f"d{i}", "unit": f"board{i // 4}"} for i in range(8)]
+    nodes = [*devices, *({"id": name, "type": "switch"} for name in ("s0", "s1", "top"))]
+    links = [{"a": f"d{i}", "b": f"s{i // 4}", "bandwidth": "100 GB/s", "latency": "1 us"} for i in range(8)]
+    links += [{"a": f"s{i}", "b": "top", "bandwidth": "100 GB/s", "latency": "1 us"} for i in range(2)]
+    graph = validate(Topology, {"name": "cables", "device": device, "nodes": nodes, "links": links}, file="cables")
+    mapping = Mapping(tp=2, dp=4, ep=8, recompute="full", zero=3)
+    contract = contract_of(mapping, model="mixtral-8x7b", topology=graph)
+    fields = {o.field for row in contract.rows for o in row.origins if o.document == "topology"}
+    assert "links" in fields and not any(field.startswith("levels") for field in fields)
+    assert contract.row("place.ep.groups").predicted == 1
+
+
+def test_every_group_has_a_place_on_devices(asic):
+    told = {row.id: row for row in asic.rows if ".kind_" in row.id}
+    assert told["place.tp.kind_0"].predicted == 1024
+    assert "rack0/board0/device{0..3} (all inside one board)" in told["place.tp.kind_0"].meaning
+    assert "(all inside one rack)" in told["place.ep.kind_0"].meaning
+    for axis in ("tp", "cp", "dp", "ep", "edp"):
+        kinds = [row.predicted for name, row in told.items() if name.startswith(f"place.{axis}.")]
+        assert sum(kinds) == asic.row(f"place.{axis}.groups").predicted
