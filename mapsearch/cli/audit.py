@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from mapsearch.cli import options
-from mapsearch.cli.check import differing, names_of, read_mapping, run_of
 from mapsearch.cli.progress import watching
 from mapsearch.cli.render import emit
-from mapsearch.errors import ExitCode, InputError, listed
+from mapsearch.cli.solved import inputs_for, read_mapping, read_result, tell_differing
+from mapsearch.errors import ExitCode
 from mapsearch.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -86,19 +86,16 @@ def command(
     options.check_output(output)
     with Interrupts() as interrupts:
         wanted, about = read_mapping(mapping)
-        solved_for = names_of(about)
-        chosen = run_of(about, run, run_options)
+        told = inputs_for(
+            about, model=model, run=run, topology=topology, profile=profile, devices=devices, run_options=run_options
+        )
         seats = None if placement is None else read_placement(placement)
         with watching(quiet=quiet or not feed_back) as progress:
             from mapsearch.auditing.api import audit  # numpy comes with it: the bar is there first
 
             found = audit(
                 wanted,
-                model=model or solved_for.get("model") or options.DEFAULT_MODEL,
-                run=chosen,
-                topology=topology or solved_for.get("topology") or options.DEFAULT_TOPOLOGY,
-                profile=profile or (solved_for.get("profile") if topology is None else None),
-                devices=devices or (about.devices if about and topology is None else None),
+                **told,
                 relay=relay,
                 rings=rings,
                 placement=seats,
@@ -107,26 +104,14 @@ def command(
                 rounds=rounds,
                 progress=progress,
             )
-        other = differing(about, found.provenance)
         emit(found, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
         sys.stdout.flush()
-    if other and not quiet:
-        print(f"mapsearch: note: not the same {listed(other)} as the answer was solved for", file=sys.stderr)
+    tell_differing(about, found.provenance, quiet=quiet)
     return ExitCode.INTERRUPTED if interrupts.seen else ExitCode.FOUND
 
 
 def read_placement(name: str) -> Placement:
     """Ranks on devices from a file. Raises InputError."""
-    from pydantic import ValidationError
-
-    from mapsearch import documents
     from mapsearch.placement import PLACEMENT_SCHEMA, Placement
-    from mapsearch.records import first_problem
 
-    data = documents.load(name)
-    if not (isinstance(data, dict) and data.get("schema") == PLACEMENT_SCHEMA):
-        raise InputError(f"is no {PLACEMENT_SCHEMA}; write it with mapsearch placement --format json", file=name)
-    try:
-        return Placement.model_validate(data)
-    except ValidationError as problem:
-        raise first_problem(Placement, problem, name) from None
+    return read_result(Placement, name, PLACEMENT_SCHEMA, "placement")

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mapsearch.cli import options
 from mapsearch.cli.render import emit
-from mapsearch.errors import ExitCode, InputError, UsageError, listed
+from mapsearch.cli.solved import inputs_for, read_mapping, tell_differing
+from mapsearch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from mapsearch.answer import Provenance
     from mapsearch.inventories.case import Case
-    from mapsearch.inventories.mapping import Mapping
-    from mapsearch.inventories.run import Run
     from mapsearch.verdict import Verdict
 
-_ANSWER = "mapsearch.answer/"
 _VERDICT_CODES = {
     "infeasible": ExitCode.INFEASIBLE,
     "out of memory": ExitCode.INFEASIBLE,
@@ -64,22 +60,14 @@ def command(
         refuse_with_case(mapping, {**given, **{name: run_options[name] for name in options.OVERRIDES}})
         return emit_verdict(judged(case, mapping, run_options["framework"]), format_, output, verbose, quiet)
     wanted, about = read_mapping(mapping)
-    solved_for = names_of(about)
-    chosen = run_of(about, run, run_options)
+    told = inputs_for(
+        about, model=model, run=run, topology=topology, profile=profile, devices=devices, run_options=run_options
+    )
     from mapsearch.api import check
 
-    report = check(
-        wanted,
-        model=model or solved_for.get("model") or options.DEFAULT_MODEL,
-        run=chosen,
-        topology=topology or solved_for.get("topology") or options.DEFAULT_TOPOLOGY,
-        profile=profile or (solved_for.get("profile") if topology is None else None),
-        devices=devices or (about.devices if about and topology is None else None),
-    )
+    report = check(wanted, **told)
     emit(report, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
-    other = differing(about, report.provenance)
-    if other and not quiet:
-        print(f"mapsearch: note: not the same {listed(other)} as the answer was solved for", file=sys.stderr)
+    tell_differing(about, report.provenance, quiet=quiet)
     return ExitCode.FOUND if report.feasible else ExitCode.INFEASIBLE
 
 
@@ -114,66 +102,3 @@ def judged(case: Case, name: str, framework: str | None) -> Verdict:
     if framework is not None:
         case = case.model_copy(update={"run": case.run.model_copy(update={"framework": framework})})
     return judge(case, name=name)
-
-
-def run_of(about: Provenance | None, run: str | None, run_options: dict[str, Any]) -> Run:
-    """The run that is asked for, else the answer's with its options; options given here win. Raises InputError."""
-    before = about.overrides if about and run is None else {}
-    return options.read_run(
-        run or names_of(about).get("run") or options.DEFAULT_RUN,
-        overrides={name: changed(name, run_options[name], before) for name in options.OVERRIDES},
-        constraints={name: before.get(name, []) for name in options.CONSTRAINTS},
-        price=before.get("price", []),
-    )
-
-
-def changed(option: str, now: Any, before: dict[str, list[str]]) -> Any:
-    """What an option says here, else what it said when the answer was solved, else None."""
-    return now if now is not None else next(iter(before.get(option, [])), None)
-
-
-def names_of(about: Provenance | None) -> dict[str, str]:
-    """The inputs an answer names, without the remark that they are built in."""
-    if about is None:
-        return {}
-    names = {"model": about.model, "run": about.run, "topology": about.topology, "profile": about.profile}
-    return {kind: shown.removesuffix(" (built in)") for kind, shown in names.items()}
-
-
-def differing(before: Provenance | None, now: Provenance | None) -> list[str]:
-    """Inputs whose content is not what the answer was solved for: files that changed, or options given to `solve`."""
-    if before is None or now is None:
-        return []
-    return [kind for kind, digest in before.input_sha256.items() if now.input_sha256.get(kind, digest) != digest]
-
-
-def read_mapping(name: str) -> tuple[Mapping, Provenance | None]:
-    """The mapping of a file, and where it came from when the file is an answer. Raises InputError."""
-    from mapsearch import documents
-    from mapsearch.inventories.base import validate
-    from mapsearch.inventories.mapping import Mapping
-
-    path, mark, rank = name.rpartition("#") if "#" in name else (name, "", "")
-    data = documents.load(path)
-    if not (isinstance(data, dict) and str(data.get("schema", "")).startswith(_ANSWER)):
-        if mark:
-            raise InputError("is not an answer of `mapsearch solve`, so #RANK picks nothing from it", file=path)
-        return validate(Mapping, data, file=path), None
-    from pydantic import ValidationError
-
-    from mapsearch.answer import Answer
-    from mapsearch.records import first_problem
-
-    try:
-        answer = Answer.model_validate(data)
-    except ValidationError as problem:
-        raise first_problem(Answer, problem, path) from None
-    if rank and not rank.isdigit():
-        raise InputError(f"the rank after # is a whole number, not {rank!r}", file=path)
-    found = {one.rank: one for one in answer.mappings}.get(int(rank or 1))
-    if found is None:
-        held = f"it holds {len(answer.mappings)}" if answer.mappings else f"it holds none (status {answer.status})"
-        raise InputError(f"has no mapping of rank {rank or 1}; {held}", file=path)
-    stages = {"layout": found.layout, "recompute_stages": found.recompute_stages}
-    plain = {**found.sizes, **found.choices, "placement": found.placement, **stages}
-    return validate(Mapping, plain, file=path), answer.provenance

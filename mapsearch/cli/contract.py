@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mapsearch.cli import options
-from mapsearch.cli.check import differing, names_of, read_mapping, run_of
 from mapsearch.cli.render import emit, write_text
-from mapsearch.errors import ExitCode, UsageError, listed
+from mapsearch.cli.solved import inputs_for, ranked_name, read_mapping, tell_differing
+from mapsearch.errors import ExitCode
 
 if TYPE_CHECKING:
     from mapsearch.contract import Contract
@@ -51,20 +50,16 @@ def command(
     broken, 3 when something is.
     """
     options.check_output(output)
-    if rank is not None and "#" in mapping:
-        raise UsageError("names a rank after # as well; drop one of them", field="--rank")
-    name = mapping if rank is None else f"{mapping}#{rank}"
+    name = ranked_name(mapping, rank)
     wanted, about = read_mapping(name)
-    solved_for = names_of(about)
+    told = inputs_for(
+        about, model=model, run=run, topology=topology, profile=profile, devices=devices, run_options=run_options
+    )
     from mapsearch.contracting.api import contract_of
 
     contract = contract_of(
         wanted,
-        model=model or solved_for.get("model") or options.DEFAULT_MODEL,
-        run=run_of(about, run, run_options),
-        topology=topology or solved_for.get("topology") or options.DEFAULT_TOPOLOGY,
-        profile=profile or (solved_for.get("profile") if topology is None else None),
-        devices=devices or (about.devices if about and topology is None else None),
+        **told,
         measured=measured,
         source=name,
     )
@@ -72,9 +67,7 @@ def command(
         _write_template(contract, output)
         return ExitCode.FOUND
     emit(contract, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
-    other = differing(about, contract.provenance)
-    if other and not quiet:
-        print(f"mapsearch: note: not the same {listed(other)} as the answer was solved for", file=sys.stderr)
+    tell_differing(about, contract.provenance, quiet=quiet)
     return ExitCode.INFEASIBLE if contract.verdict == "broken" else ExitCode.FOUND
 
 

@@ -98,7 +98,7 @@ def command(
 
 def _wish(given: str) -> str | Mapping:
     """A file's mapping, or the axes as written."""
-    from mapsearch.cli.check import read_mapping
+    from mapsearch.cli.solved import read_mapping
     from mapsearch.explaining.wishes import is_file
 
     return read_mapping(given)[0] if is_file(given) else given

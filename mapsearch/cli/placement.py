@@ -108,13 +108,11 @@ class _Named:
 
 def _placing(asked: _Named) -> Placing:
     """The mapping on its cluster. Raises InputError, UsageError."""
-    from mapsearch.cli.check import names_of, read_mapping, run_of
+    from mapsearch.cli.solved import names_of, ranked_name, read_mapping, run_of
     from mapsearch.placing.api import placing_of, topology_of
 
-    document, rank = asked.document, asked.rank
-    if rank is not None and "#" in document:
-        raise UsageError(f"the mapping is named twice: {document} and --rank {rank}; drop one", field="--rank")
-    name = document if rank is None else f"{document}#{rank}"
+    document = asked.document
+    name = ranked_name(document, asked.rank)
     mapping, about = read_mapping(name)
     solved_for = names_of(about)
     wanted = asked.topology or solved_for.get("topology")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapsearch.cli import options
-from mapsearch.cli.check import differing, names_of, read_mapping, run_of
 from mapsearch.cli.render import write_text
+from mapsearch.cli.solved import differing, inputs_for, read_mapping, read_result
 from mapsearch.errors import ExitCode, InputError, UsageError, listed
 
 if TYPE_CHECKING:
@@ -78,14 +78,10 @@ def _known(
 
     found, rank = _answer(name)
     mapping, about = read_mapping(name)
-    solved_for = names_of(about)
-    inputs = read_inputs(
-        model or solved_for["model"],
-        run_of(about, run, run_options),
-        topology or solved_for["topology"],
-        profile or (solved_for["profile"] if topology is None else None),
-        about.devices if about and topology is None else None,
+    told = inputs_for(
+        about, model=model, run=run, topology=topology, profile=profile, devices=None, run_options=run_options
     )
+    inputs = read_inputs(**told)
     other = differing(about, provenance_of(inputs.named, inputs.devices))
     if other:
         raise InputError(
@@ -154,16 +150,9 @@ def _front(name: str) -> Front:
 
 
 def _explanation(name: str) -> Explanation:
-    from pydantic import ValidationError
+    from mapsearch.explanation import EXPLANATION_SCHEMA, Explanation
 
-    from mapsearch import documents
-    from mapsearch.explanation import Explanation
-    from mapsearch.records import first_problem
-
-    try:
-        return Explanation.model_validate(documents.load(name))
-    except ValidationError as problem:
-        raise first_problem(Explanation, problem, name) from None
+    return read_result(Explanation, name, EXPLANATION_SCHEMA, "explain")
 
 
 def _write_figures(known: Known, folder: str, ending: str) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapsearch.cli import options
-from mapsearch.cli.check import differing, names_of, read_mapping, run_of
 from mapsearch.cli.progress import watching
 from mapsearch.cli.render import emit
-from mapsearch.errors import UsageError, listed
+from mapsearch.cli.solved import inputs_for, read_mapping, tell_differing
+from mapsearch.errors import UsageError
 from mapsearch.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -57,28 +57,23 @@ def command(
     """
     options.check_output(output)
     wanted, about = read_mapping(mapping)
-    solved_for = names_of(about)
+    told = inputs_for(
+        about, model=model, run=run, topology=topology, profile=profile, devices=of, run_options=run_options
+    )
     with Interrupts() as interrupts:
-        chosen = run_of(about, run, run_options)
         with watching(quiet=quiet) as progress:
             from mapsearch.scaling.api import scale_down  # numpy comes with it: the bar is there first
 
             found = scale_down(
                 wanted,
-                model or solved_for.get("model") or options.DEFAULT_MODEL,
-                chosen,
-                topology or solved_for.get("topology") or options.DEFAULT_TOPOLOGY,
-                profile=profile or (solved_for.get("profile") if topology is None else None),
-                devices=of or (about.devices if about and topology is None else None),
+                **told,
                 small=devices,
                 keep=keep,
                 progress=progress,
             )
         emit(found, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
         sys.stdout.flush()
-    other = differing(about, found.provenance)
-    if other and not quiet:
-        print(f"mapsearch: note: not the same {listed(other)} as the answer was solved for", file=sys.stderr)
+    tell_differing(about, found.provenance, quiet=quiet)
     if write is not None and found.inputs:
         _write(found, write, quiet=quiet)
     return options.exit_code(found.status, held=found.mapping is not None, interrupted=interrupts.seen)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mapsearch.cli import options
-from mapsearch.cli.check import differing, names_of, read_mapping, run_of
 from mapsearch.cli.render import emit_view, write_text
-from mapsearch.errors import ExitCode, UsageError, listed
+from mapsearch.cli.solved import inputs_for, ranked_name, read_mapping, tell_differing
+from mapsearch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from mapsearch.simulating.simulator import OpTimes
@@ -64,27 +63,21 @@ def command(
     options.check_output(output)
     named = options.output_format(format_, output)
     shape = named if named in FORMATS else "table"
-    if rank is not None and "#" in mapping:
-        raise UsageError(f"{rank} and {mapping!r} both name a mapping; drop one of them", field="--rank")
     times, hop_s = read_stage_times(stage_times), _time(hop, "--hop") if hop is not None else 0.0
-    wanted, about = read_mapping(mapping if rank is None else f"{mapping}#{rank}")
-    solved_for = names_of(about)
+    wanted, about = read_mapping(ranked_name(mapping, rank))
+    told = inputs_for(
+        about, model=model, run=run, topology=topology, profile=profile, devices=devices, run_options=run_options
+    )
     from mapsearch.timelines import timeline
 
     drawn = timeline(
         wanted,
-        model=model or solved_for.get("model") or options.DEFAULT_MODEL,
-        run=run_of(about, run, run_options),
-        topology=topology or solved_for.get("topology") or options.DEFAULT_TOPOLOGY,
-        profile=profile or (solved_for.get("profile") if topology is None else None),
-        devices=devices or (about.devices if about and topology is None else None),
+        **told,
         stage_times=times,
         hop_s=hop_s,
     )
     _show(drawn, shape, output)
-    other = differing(about, drawn.simulation.provenance)
-    if other:
-        print(f"mapsearch: note: not the same {listed(other)} as the answer was solved for", file=sys.stderr)
+    tell_differing(about, drawn.simulation.provenance)
     return ExitCode.FOUND
 
 

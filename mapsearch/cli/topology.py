@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mapsearch.cli.options import CatalogueName, check_output, output_file, view_format
 from mapsearch.cli.render import emit_view, write_text
+from mapsearch.cli.solved import read_result
 from mapsearch.errors import InputError, UsageError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from mapsearch.topologies import Topology
     from mapsearch.topologies.composing import Wishes
     from mapsearch.topologies.fabric import Fabric
-
-    R = TypeVar("R", bound=BaseModel)
 
 _TOPOLOGY = CatalogueName("mapsearch.topologies")
 _format = view_format("table", "json", "yaml")
@@ -84,33 +81,22 @@ def _draw(
     topology: Topology, fabric: Fabric, placement: str | None, audit: str | None, format_: str, output: str | None
 ) -> None:
     """The picture of a cluster. Raises InputError when the files are of another one."""
-    from mapsearch.audited import Audit
-    from mapsearch.placement import Placement
+    from mapsearch.audited import AUDIT_SCHEMA, Audit
+    from mapsearch.placement import PLACEMENT_SCHEMA, Placement
     from mapsearch.reports.exports.cluster import MOST_DEVICES, cluster_html, cluster_svg, picture_of
     from mapsearch.topologies.graph import graph_of, nodes_of_type
 
     names = nodes_of_type(graph_of(topology), "device") if fabric.devices <= MOST_DEVICES else []
-    placed = None if placement is None else _read(Placement, placement)
+    placed = None if placement is None else read_result(Placement, placement, PLACEMENT_SCHEMA, "placement")
     if placed is not None and not names:
         raise UsageError(f"is drawn device by device, up to {MOST_DEVICES:,}", file=placement, field="--placement")
     if placed is not None and not set(placed.devices) <= set(names):
         strange = next(one for one in placed.devices if one not in set(names))
         raise InputError(f"places a rank on {strange!r}, which {topology.name} does not have", file=placement)
-    picture = picture_of(fabric, names, placed, None if audit is None else _read(Audit, audit))
+    picture = picture_of(
+        fabric, names, placed, None if audit is None else read_result(Audit, audit, AUDIT_SCHEMA, "audit")
+    )
     write_text(cluster_svg(picture) if format_ == "svg" else cluster_html(picture), output)
-
-
-def _read(kind: type[R], path: str) -> R:
-    """A typed result from its JSON. Raises InputError."""
-    from pydantic import ValidationError
-
-    from mapsearch import documents
-    from mapsearch.records import first_problem
-
-    try:
-        return kind.model_validate(documents.load(path))
-    except ValidationError as problem:
-        raise first_problem(kind, problem, path) from None
 
 
 @command.command("validate")

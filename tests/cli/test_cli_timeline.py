@@ -130,6 +130,6 @@ def test_an_answers_mapping_by_rank_with_its_inputs(capsys, tmp_path):
     assert found["step_time_s"] == pytest.approx(answer.mappings[1].step_time_s)
     assert captured.err == ""
     assert main(["timeline", f"{path}#1", "--rank", "2"]) == 2
-    assert "both name a mapping" in capsys.readouterr().err
+    assert "the mapping is named twice" in capsys.readouterr().err
     drawn = package.timeline(answer.mappings[1], model=MODEL, run=str(tmp_path / "run.yaml"), topology=TOPOLOGY)
     assert drawn.simulation.makespan_s > 0.0

@@ -10,8 +10,8 @@ import pytest
 from tiny_cases import tiny_facts
 
 from mapsearch.api import check
-from mapsearch.cli.check import read_mapping
 from mapsearch.cli.main import main
+from mapsearch.cli.solved import read_mapping
 from mapsearch.costs.estimate import point_of
 from mapsearch.errors import UsageError
 from mapsearch.scaling.api import scale_down
