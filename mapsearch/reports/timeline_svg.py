@@ -34,18 +34,22 @@ font:11px system-ui,sans-serif;max-width:100%;height:auto}
 .tl g:focus{outline:none}.tl g:focus>rect{stroke:var(--ink);stroke-width:2}
 .tl rect:hover{stroke:var(--ink);stroke-width:1.5}
 """
+_MOST_PER_STAGE, _MOST = 80, 4000
+"""Operations of which blocks stay wide enough to be told apart, and that keep the element below a megabyte."""
 _MOST_STOPS = 240
 """Operations that the keyboard stops at one by one; with more of them it stops at stages."""
 
 
-def timeline_svg(timeline: Timeline, *, width: int = 1000, most_ops: int = 1500) -> str:
+def timeline_svg(timeline: Timeline, *, width: int = 1000, most_ops: int | None = None) -> str:
     """The timeline as an SVG element: a row per stage, a block per operation with its times as title.
 
     Rows (and, where there are few, operations) take the keyboard's focus; colours follow the reader's light or dark
-    scheme. With more than `most_ops` operations the beginning and the end are drawn, and what is left out is said.
+    scheme. With more than `most_ops` operations (80 per stage and 4,000 in all unless told) the beginning and the end
+    are drawn, and what is left out is said.
     `width`: pixels at full size; it shrinks with its surroundings. The same bytes for the same timeline.
     """
-    scale = _Scale(timeline, width - _LEFT - _RIGHT, most_ops)
+    most = most_ops or min(_MOST_PER_STAGE * timeline.devices, _MOST)
+    scale = _Scale(timeline, width - _LEFT - _RIGHT, most)
     shown = [[op for op in row if scale.shows(op)] for row in timeline.by_device]
     stops = sum(map(len, shown)) <= _MOST_STOPS
     height = _TOP + timeline.devices * (_ROW + _GAP) + _BOTTOM

@@ -91,6 +91,16 @@ def test_hops_lengthen_the_ramps_by_their_own_number() -> None:
         assert longer == pytest.approx(2 * (p - 1) * 0.25)
 
 
+def test_what_stays_on_its_device_makes_no_hop() -> None:
+    """Neither from a forward to its backward on the last stage, nor at the bottom of a V."""
+    alone = plan_of(Schedule.ONE_F_ONE_B, 1, 1, 1)
+    assert simulate(alone, [[OpTimes(1.0, 1.0, 1.0)]], hop_s=5.0).makespan_s == 3.0
+    folded = plan_of(Schedule.ZB_V, 2, 1, 1)
+    times = [[OpTimes(1.0, 1.0, 1.0)] * 2] * 2
+    longer = simulate(folded, times, hop_s=0.5).makespan_s - simulate(folded, times).makespan_s
+    assert longer == pytest.approx(4 * 0.5)  # down, up, and both ways back
+
+
 @every_schedule
 def test_longer_operations_never_end_sooner_and_the_held_do_not_depend_on_times(schedule: Schedule) -> None:
     rng = random.Random(2)
