@@ -30,6 +30,7 @@ DOCUMENTS = {
     "check": "mapsearch.answer:CheckReport",
     "placement": "mapsearch.placement:Placement",
     "verdict": "mapsearch.verdict:Verdict",
+    "export": "mapsearch.exported:Exported",
 }
 """Document: where its record lives."""
 
