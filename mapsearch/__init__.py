@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mapsearch.errors import ExitCode, InputError, MapsearchError
     from mapsearch.explaining.api import explain
     from mapsearch.explanation import Explanation
+    from mapsearch.exported import Exported
     from mapsearch.front import Front, FrontPoint
     from mapsearch.fronts import pareto
     from mapsearch.guideline import Guidelines
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mapsearch.inventories.model import Model
     from mapsearch.inventories.profile import Profile
     from mapsearch.inventories.run import Run
+    from mapsearch.launching.api import export
     from mapsearch.parametric import Piece, Sensitivity
     from mapsearch.progress import Progress
     from mapsearch.scaledown import ScaledDown
@@ -40,6 +42,7 @@ __all__ = [
     "Comparison",
     "ExitCode",
     "Explanation",
+    "Exported",
     "Front",
     "FrontPoint",
     "Guidelines",
@@ -58,6 +61,7 @@ __all__ = [
     "check",
     "compare",
     "explain",
+    "export",
     "guidelines",
     "pareto",
     "scale_down",
@@ -83,6 +87,8 @@ _HOMES = {
     "Guidelines": "mapsearch.guideline",
     "scale_down": "mapsearch.scaling.api",
     "ScaledDown": "mapsearch.scaledown",
+    "export": "mapsearch.launching.api",
+    "Exported": "mapsearch.exported",
     "sweep": "mapsearch.sweeps.run",
     "SweepResult": "mapsearch.sweeps.run",
     "Answer": "mapsearch.answer",
