@@ -36,6 +36,7 @@ DOCUMENTS = {
     "audit": "mapsearch.audited:Audit",
     "verdict": "mapsearch.verdict:Verdict",
     "simulation": "mapsearch.simulation:Simulation",
+    "export": "mapsearch.exported:Exported",
 }
 """Document: where its record lives."""
 
