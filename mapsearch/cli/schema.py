@@ -35,6 +35,7 @@ DOCUMENTS = {
     "placement": "mapsearch.placement:Placement",
     "audit": "mapsearch.audited:Audit",
     "verdict": "mapsearch.verdict:Verdict",
+    "export": "mapsearch.exported:Exported",
     "simulation": "mapsearch.simulation:Simulation",
 }
 """Document: where its record lives."""
