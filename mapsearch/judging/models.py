@@ -134,7 +134,8 @@ def shape_of(case: CaseModel) -> Shape:
     if model is None:
         model = _built(name, numbers, billions)
         if model is not None:
-            notes.append(f"{name or 'the model'} is completed from its numbers: FFN by its parameters (assumed)")
+            how = "vocabulary and heads as far as said" if _spelled(numbers) else "FFN by its parameters (assumed)"
+            notes.append(f"{name or 'the model'} is completed from its numbers: {how}")
     return Shape(model, numbers, billions, tuple(notes))
 
 
@@ -160,10 +161,10 @@ def _overlaid(model: Model, numbers: dict[str, int]) -> Model | None:
 
 def _built(name: str, numbers: dict[str, int], billions: float | None) -> Model | None:
     """A model from sizes alone; without any but its parameters, that of the nearest known dense model, scaled."""
-    if billions is None:
+    if billions is None and not _spelled(numbers):
         return None
     if not {"layers", "hidden"} <= set(numbers):
-        return _nearest(name, numbers, billions) if not numbers.get("experts") else None
+        return None if billions is None or numbers.get("experts") else _nearest(name, numbers, billions)
     layers, hidden = numbers["layers"], numbers["hidden"]
     heads = numbers.get("heads") or max(1, hidden // HEAD)
     experts = numbers.get("experts", 0)
@@ -182,11 +183,16 @@ def _built(name: str, numbers: dict[str, int], billions: float | None) -> Model 
             model = Model.model_validate({**shape, **_ffn(experts, numbers, width or 64)})
         except ValueError:
             return None
-        if width:
+        if width or billions is None:
             return model
         left = billions * 1e9 - ledger(model=model).total
         width = max(64, 64 + 64 * round(left / (3 * hidden * max(experts, 1) * layers) / 64))
     return model
+
+
+def _spelled(numbers: dict[str, int]) -> bool:
+    """Whether the sizes alone say how large the model is, but for its vocabulary."""
+    return {"layers", "hidden", "expert_ffn" if numbers.get("experts") else "ffn"} <= set(numbers)
 
 
 def _ffn(experts: int, numbers: dict[str, int], width: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ Source: NVIDIA-NeMo/Megatron-Bridge, training/config.py (ConfigContainer), train
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -173,7 +174,7 @@ def _leaves(tree: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
 
 
 def _detect(text: str) -> bool:
-    return "tensor_model_parallel_size" in text and "--" not in text.replace("---", "")
+    return bool(re.search(r"(tensor|pipeline|expert)_model_parallel_size\s*[:=]", text))
 
 
 FORMAT = Format("bridge", "megatron", ".yaml", "#", _write, _read, _detect)

@@ -1,6 +1,6 @@
 """A launch as a case: what `mapsearch check` judges, with everything that the file leaves open left open.
 
-Contents: case_document, case_of, run_document.
+Contents: case_document, named_by_shape, case_of, run_document.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 from mapsearch.axes import CpKind, Dispatcher, Hidden, Offload, Recompute
 from mapsearch.inventories.base import validate
 from mapsearch.inventories.case import Case
+from mapsearch.inventories.models import load_model, model_names
 from mapsearch.inventories.run import Run
 from mapsearch.launching.launch import Launch
 from mapsearch.launching.settings import MODULES
@@ -24,16 +25,38 @@ DISPATCHERS = {
 
 
 def case_document(launch: Launch) -> dict[str, Any]:
-    """The records of a case: model, hardware, mapping, run."""
+    """The records of a case: model, hardware, mapping, run; a model without a name gets it by its shape."""
+    model, notes = dict(launch.model), list(launch.notes)
+    if "name" not in model:
+        known = named_by_shape(model)
+        if known:
+            model = {"name": known, **model}
+            notes.append(f"the model is named by its shape: {known}")
     whose = {} if launch.source else {"framework": launch.framework}
     return {
         **({"source": launch.source} if launch.source else {}),
-        "model": dict(launch.model),
+        "model": model,
         "hardware": dict(launch.hardware),
         "mapping": {**_mapping(launch), **launch.told.get("mapping", {})},
         "run": {**whose, **_run(launch), **launch.told.get("run", {})},
-        **({"notes": list(launch.notes)} if launch.notes else {}),
+        **({"notes": notes} if notes else {}),
     }
+
+
+def named_by_shape(shape: dict[str, Any]) -> str | None:
+    """The built-in model with these layers, widths, heads and experts; None when there is none, or not one."""
+    if not {"layers", "hidden", "heads"} <= set(shape):
+        return None
+    found = []
+    for name in model_names():
+        model = load_model(name)
+        facts = {"layers": model.layers, "hidden": model.hidden, "heads": model.heads}
+        facts |= (
+            {"experts": model.moe.experts, "topk": model.moe.top_k} if model.moe else {"experts": 0, "ffn": model.ffn}
+        )
+        if all(shape.get(key, 0 if key == "experts" else value) == value for key, value in facts.items()):
+            found.append(name)
+    return found[0] if len(found) == 1 else None
 
 
 def case_of(launch: Launch, *, file: str) -> Case:

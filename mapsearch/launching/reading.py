@@ -91,6 +91,8 @@ def launch_of(values: Values, *, format_: str, framework: str, fsdp: str = "use-
     shape = {fact: found for name, fact in SHAPE.items() if (found := values.whole(name)) is not None}
     mapping, told, notes = _mapping(values, shape, fsdp)
     run = _run(values, mapping)
+    if values.has("multi-latent-attention"):
+        notes.append("a case has no ranks of latent attention: name the model, unless its shape is a built-in one's")
     if values.has("use-tp-pp-dp-mapping"):
         notes.append("ranks are counted tp-cp-ep-pp-dp (--use-tp-pp-dp-mapping); a mapping does not say so")
     return Launch(format_, framework, mapping, run, model=shape, told=told, notes=tuple(notes))

@@ -21,6 +21,7 @@ _ARITHMETIC = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _ASSIGNED = re.compile(r"(?:export\s+|local\s+)?(\w+)\+?=(.*)", re.DOTALL)
 _FLAG = re.compile(r"--([A-Za-z][\w-]*)(?:[=:](.*))?", re.DOTALL)
 _SLURM = re.compile(r"^#SBATCH\s+--([\w-]+)[= ](\S+)", re.MULTILINE)
+_BRANCH = re.compile(r"^\s*(if|case|elif)\s.*\n(?:(?!\s*fi\b).*\n)*?.*--[a-z]", re.MULTILINE)
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -86,11 +87,13 @@ def flags_of(text: str, preset: dict[str, str]) -> Flags:
             elif open_ is not None:
                 value = _expanded(piece, flags.variables, line)
                 open_[1].extend(part for part in [value] if "--" not in part)
-        if assigned and not pieces and open_ is not None:
+        if (assigned or len(pieces) > 1) and open_ is not None:  # a flag ends with the word that holds it
             flags.put(*open_)
             open_ = None
     if open_ is not None:
         flags.put(*open_)
+    if _BRANCH.search(text):
+        flags.notes.append("the script has branches; flags of all of them are taken as set")
     return flags
 
 
