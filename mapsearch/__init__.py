@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mapsearch.errors import ExitCode, InputError, MapsearchError
     from mapsearch.explaining.api import explain
     from mapsearch.explanation import Explanation
+    from mapsearch.exported import Exported
     from mapsearch.front import Front, FrontPoint
     from mapsearch.fronts import pareto
     from mapsearch.guideline import Guidelines
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mapsearch.inventories.model import Model
     from mapsearch.inventories.profile import Profile
     from mapsearch.inventories.run import Run
+    from mapsearch.launching.api import export
     from mapsearch.parametric import Piece, Sensitivity
     from mapsearch.progress import Progress
     from mapsearch.scaledown import ScaledDown
@@ -49,6 +51,7 @@ __all__ = [
     "Contract",
     "ExitCode",
     "Explanation",
+    "Exported",
     "Front",
     "FrontPoint",
     "Guidelines",
@@ -70,6 +73,7 @@ __all__ = [
     "compare",
     "contract_of",
     "explain",
+    "export",
     "guidelines",
     "pareto",
     "scale_down",
@@ -102,6 +106,8 @@ _HOMES = {
     "ScaledDown": "mapsearch.scaledown",
     "timeline": "mapsearch.timelines",
     "Simulation": "mapsearch.simulation",
+    "export": "mapsearch.launching.api",
+    "Exported": "mapsearch.exported",
     "sweep": "mapsearch.sweeps.run",
     "SweepResult": "mapsearch.sweeps.run",
     "Answer": "mapsearch.answer",

@@ -20,6 +20,7 @@ from mapsearch.costs.estimate import point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import MapsearchError
 from mapsearch.frameworks import RELEASES, WHOSE, named
+from mapsearch.inventories.base import validate
 from mapsearch.inventories.model import Model
 from mapsearch.judging import grids
 from mapsearch.judging.finding import Finding
@@ -63,7 +64,7 @@ def stand_in(trial: Trial) -> Model:
             "top_k": min(said.get("topk", 1), experts),
             "expert_ffn": 128 * degrees["etp"],
         }
-    return Model.model_validate(shape)
+    return validate(Model, shape, file="the case's model")
 
 
 def _views(trial: Trial) -> tuple[Facts, dict[str, Any]]:

@@ -164,7 +164,7 @@ def _built(name: str, numbers: dict[str, int], billions: float | None) -> Model 
     if billions is None and not _spelled(numbers):
         return None
     if not {"layers", "hidden"} <= set(numbers):
-        return None if billions is None or numbers.get("experts") else _nearest(name, numbers, billions)
+        return _nearest(name, numbers, billions) if billions and not numbers.get("experts") else None
     layers, hidden = numbers["layers"], numbers["hidden"]
     heads = numbers.get("heads") or max(1, hidden // HEAD)
     experts = numbers.get("experts", 0)

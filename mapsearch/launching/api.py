@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mapsearch import __version__, documents
-from mapsearch.api import read_inputs
+from mapsearch.answer import RankedMapping
+from mapsearch.api import read_inputs, read_mapping
 from mapsearch.constraints.framework import refused, relations
 from mapsearch.constraints.rules import first
 from mapsearch.costs.estimate import point_of
@@ -50,7 +51,7 @@ class Written:
 
 
 def export(
-    mapping: Mapping,
+    mapping: str | Mapping | RankedMapping,
     to: str,
     *,
     model: str | Model = "moe-5t",
@@ -65,13 +66,16 @@ def export(
     """
     if to not in KINDS:
         raise InputError(f"{to!r} is no format; accepted: {listed(KINDS)}", field="to")
-    kind, facts = KINDS[to], read_inputs(model, run, topology, profile, devices).facts
+    mapping, kind = read_mapping(mapping), KINDS[to]
+    facts = read_inputs(model, run, topology, profile, devices).facts
     held = facts.run.replaced(framework=_release(kind, facts.run))
     facts = Facts(facts.model, held, facts.fabric, facts.profile)
-    broken = list(_refusals(mapping, facts))
     where, following = _placement(mapping, facts.fabric)
     plan = Plan.of(mapping.model_copy(update={"placement": where}), facts.model, held)
+    broken = list(_refusals(mapping.model_copy(update={"cp_kind": plan.mapping.cp_kind}), facts))
     found = written(kind, plan)
+    if plan.mapping.cp_kind != mapping.cp_kind and mapping.cp > 1:
+        found.draft.notes.append("hybrid CP inside one level has no ring: it is written as Ulysses")
     lost = [*found.draft.unexpressed, *([] if following else [_unplaced(where)])]
     whose = _whose(held)
     title = f"mapsearch {__version__}, for {whose}: {facts.model.name}, {held.name}, {mapping.devices:,} devices"

@@ -34,7 +34,6 @@ _MODEL = (
     "moe-expert-capacity-factor",
     "moe-pad-expert-input-to-capacity",
     "moe-grouped-gemm",
-    "moe-permute-fusion",
     "moe-router-num-groups",
     "moe-router-group-topk",
     "moe-shared-expert-overlap",
@@ -62,6 +61,7 @@ _OPTIMIZER = (
     "optimizer-offload-fraction",
     "use-precision-aware-optimizer",
     "overlap-cpu-optimizer-d2h-h2d",
+    "main-grads-dtype",
     "main-params-dtype",
     "exp-avg-dtype",
     "exp-avg-sq-dtype",
@@ -82,18 +82,23 @@ PATHS: dict[str, str] = {
     **_under("optimizer", _OPTIMIZER),
     **_under("comm_overlap", ("tp-comm-overlap", "overlap-moe-expert-parallel-comm")),
     **_under("checkpoint", ("ckpt-format",)),
-    "fp8-param-gather": "mixed_precision.fp8_param_gather",
-    "first-last-layers-bf16": "mixed_precision.first_last_layers_bf16",
-    "num-layers-at-start-in-bf16": "mixed_precision.num_layers_at_start_in_bf16",
-    "num-layers-at-end-in-bf16": "mixed_precision.num_layers_at_end_in_bf16",
-    "bf16": "mixed_precision.bf16",
-    "fp16": "mixed_precision.fp16",
-    "fp8-format": "mixed_precision.fp8",
-    "fp8-recipe": "mixed_precision.fp8_recipe",
-    "fp4-format": "mixed_precision.fp4",
-    "fp4-recipe": "mixed_precision.fp4_recipe",
 }
 """Flag of Megatron-LM: the same setting of a recipe."""
+PRECISIONS = {
+    "bf16": "bf16_mixed",
+    "fp16": "fp16_mixed",
+    "fp8-tensor": "bf16_with_fp8_current_scaling_mixed",
+    "fp8-block": "bf16_with_fp8_subchannel_scaling_mixed",
+    "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
+}
+"""Names of training/mixed_precision.py."""
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "uint8"}
+"""Formats of the optimizer's states as names of torch."""
+_PRECISE = frozenset(
+    ("bf16", "fp16", "fp8-format", "fp8-recipe", "fp4-format", "fp4-recipe", "accumulate-allreduce-grads-in-fp32")
+)
+_INSIDE = ("fp8-param-gather", "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16")
 _TURNED = {
     "no-gradient-accumulation-fusion": "model.gradient_accumulation_fusion",
     "no-overlap-p2p-communication": "comm_overlap.overlap_p2p_comm",
@@ -125,15 +130,30 @@ def _write(plan: Plan) -> tuple[str, Draft]:
         **{name: None for name in _CLEARED},
         **draft.settings,
     }
-    settings.pop("accumulate-allreduce-grads-in-fp32", None)
-    tree: dict[str, dict[str, Any]] = {}
-    for name, value in settings.items():
+    kept = {name: value for name, value in settings.items() if name not in (*_PRECISE, *_INSIDE)}
+    _inside(plan, draft)
+    tree: dict[str, Any] = {}
+    for name, value in kept.items():
         path, written = (_TURNED[name], False) if name in _TURNED else (PATHS[name], value)
         group, _, key = path.partition(".")
-        tree.setdefault(group, {})[key] = written
+        tree.setdefault(group, {})[key] = DTYPES[str(written)] if name.endswith("-dtype") else written
+    tree["mixed_precision"] = PRECISIONS[plan.run.precision]
     tree.setdefault("ddp", {}).setdefault("grad_reduce_in_fp32", True)
     draft.notes.append(f"launch on {plan.mapping.devices:,} devices; the recipe brings the model {plan.model.name}")
     return documents.dump(tree), draft
+
+
+def _inside(plan: Plan, draft: Draft) -> None:
+    """What a recipe keeps in its record of mixed precision, whose name alone is written."""
+    half = plan.run.half_precision_layers
+    if half:
+        draft.leave(
+            "half_precision_layers", str(half), "set first_last_layers_bf16 in the recipe's MixedPrecisionConfig"
+        )
+    if "fp8-param-gather" in draft.settings:
+        draft.leave("state", "FP8 weights only", "set fp8_param_gather in the recipe's MixedPrecisionConfig")
+    if "grad-reduce-in-bf16" in draft.settings:
+        draft.notes.append("a MixedPrecisionConfig with grad_reduce_in_fp32 wins over ddp's: turn that off as well")
 
 
 def _read(text: str, _preset: dict[str, str]) -> Launch:
@@ -142,14 +162,18 @@ def _read(text: str, _preset: dict[str, str]) -> Launch:
         raise InputError("holds no overrides; write model: {tensor_model_parallel_size: 8} or dotted names with =")
     values = dict(_leaves(tree))
     by_path = {path: name for name, path in PATHS.items()}
+    by_dtype = {word: name for name, word in DTYPES.items()}
     given: dict[str, list[str]] = {}
     for path, value in values.items():
         if path in by_path and value is not None and value is not False:
             words = value if isinstance(value, list) else [] if value is True else [value]
             given[by_path[path]] = [str(word) for word in words]
     given |= {name: [] for name, path in _TURNED.items() if values.get(path) is False}
-    where = {name: path for name, path in PATHS.items()}
-    launch = launch_of(Values(given, lambda name: where.get(name, name)), format_="bridge", framework="megatron")
+    given |= {name: [by_dtype.get(word, word) for word in words] for name, words in given.items() if "-dtype" in name}
+    named = {word: precision for precision, word in PRECISIONS.items()}.get(str(values.pop("mixed_precision", "")))
+    given |= {"fp16": []} if named == "fp16" else {}
+    launch = launch_of(Values(given, lambda name: PATHS.get(name, name)), format_="bridge", framework="megatron")
+    launch = replace(launch, run={**launch.run, **({"precision": named} if named else {})})
     unread = sorted(path for path in values if path not in by_path and path not in _TURNED.values())
     notes = (f"not read: {', '.join(unread[:12])}{' and more' if len(unread) > 12 else ''}",) if unread else ()
     return replace(launch, source=SOURCE, notes=(*launch.notes, *notes))

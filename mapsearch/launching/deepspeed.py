@@ -16,7 +16,7 @@ from typing import Any
 from mapsearch import documents
 from mapsearch.axes import CpKind, Dispatcher, Hidden, Offload, Recompute, Schedule
 from mapsearch.errors import InputError
-from mapsearch.launching.launch import Draft, Format, Launch, Plan
+from mapsearch.launching.launch import MOST, Draft, Format, Launch, Plan
 
 KEY = "mapsearch"
 
@@ -201,8 +201,8 @@ def _table(tree: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _size(tree: dict[str, Any], name: str, field: str, *, default: int = 1, least: int = 1) -> int:
     found = tree.get(name, default)
-    if isinstance(found, bool) or not isinstance(found, int) or found < least:
-        raise InputError(f"takes a whole number of at least {least}, not {found!r}", field=field)
+    if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= MOST:
+        raise InputError(f"takes a whole number from {least} to {MOST:,}, not {found!r}", field=field)
     return found
 
 

@@ -19,6 +19,8 @@ from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.run import Run
 
+MOST = 2**40
+"""Largest whole number of a launch file that is read."""
 COMPARED = (
     *SIZES,
     "vpp",
@@ -39,8 +41,8 @@ COMPARED = (
 def canonical(mapping: Mapping, model: Model, run: Run) -> Mapping:
     """The mapping with its layout and overlap spelled out, without choices that mean nothing at its sizes.
 
-    One stage has no schedule, one context rank exchanges nothing, a dense model dispatches nothing, and without
-    sharding there is no gather to hide. Raises ValueError where the layers do not fill the pipeline.
+    One stage has no schedule, one context rank exchanges nothing, hybrid CP inside one level is Ulysses, a dense model
+    dispatches nothing, and without sharding there is no gather to hide. Raises ValueError where the layers do not fill the pipeline.
     """
     code = run.overlap.codes[0] if mapping.overlap is None else mapping.overlap
     if model.moe is None or mapping.ep == 1:
@@ -54,12 +56,20 @@ def canonical(mapping: Mapping, model: Model, run: Run) -> Mapping:
         "layout": [] if single else list(_cut(mapping, model, run)),
         "recompute": again,
         "recompute_stages": mapping.recomputing if again else 0,
-        "cp_kind": mapping.cp_kind if mapping.cp > 1 else int(CpKind.RING),
+        "cp_kind": _cp_kind(mapping),
         "dispatcher": mapping.dispatcher if model.moe else int(Dispatcher.ALL_TO_ALL),
         "overlap": code,
         "placement": {},
     }
     return mapping.model_copy(update=changes)
+
+
+def _cp_kind(mapping: Mapping) -> int:
+    """Hybrid CP that is cut on one level only has no ring: it is Ulysses, where the placement says so."""
+    if mapping.cp == 1:
+        return int(CpKind.RING)
+    levels = [ways for ways in mapping.placement.get("cp", {}).values() if ways > 1]
+    return int(CpKind.ULYSSES) if mapping.cp_kind == CpKind.HYBRID and len(levels) == 1 else mapping.cp_kind
 
 
 def _recomputed(code: int, model: Model) -> int:

@@ -15,7 +15,10 @@ from mapsearch.axes import Dispatcher, Hidden, Offload, Recompute, Schedule
 from mapsearch.errors import InputError, listed
 from mapsearch.inventories.layouts import read_layout
 from mapsearch.launching import settings
-from mapsearch.launching.launch import Launch
+from mapsearch.launching.launch import MOST, Launch
+
+LONGEST = 20
+"""Digits of a number that is looked at."""
 
 
 @dataclass
@@ -55,6 +58,8 @@ class Values:
             raise InputError(f"is {word}, which the file does not set; give --set NAME=VALUE", field=self.where(name))
         if not word.replace("_", "").isdigit():
             raise InputError(f"takes a whole number, not {word!r}", field=self.where(name))
+        if len(word) > LONGEST or int(word) > MOST:
+            raise InputError(f"takes a whole number up to {MOST:,}, not {word}", field=self.where(name))
         return int(word)
 
     def size(self, name: str, default: int = 1) -> int:

@@ -22,7 +22,7 @@ from mapsearch.axes import Dispatcher, Hidden, Offload, Recompute, Schedule
 from mapsearch.calibration.conditions import MODULES
 from mapsearch.errors import InputError, listed, near_miss
 from mapsearch.launching.bridge import SOURCE
-from mapsearch.launching.launch import Launch
+from mapsearch.launching.launch import MOST, Launch
 from mapsearch.launching.mindspeed import without_noops
 from mapsearch.launching.reading import read_layout_of
 
@@ -90,9 +90,7 @@ def read_script(document: dict[str, Any], *, file: str) -> Launch:
         model["experts"] = given["EP_SIZE"]  # Megatron-DeepSpeed's word for the number of experts
     _stages(given, run, mapping, told["mapping"], model, file)
     _choices(given, run, mapping, told)
-    hardware = {HARDWARE[key]: document[key] for key in HARDWARE if document.get(key) is not None}
-    if "gpus" not in hardware and {"nodes", "gpus_per_node"} <= set(hardware):
-        hardware["gpus"] = int(hardware["nodes"]) * int(hardware["gpus_per_node"])
+    hardware = _hardware(document, file)
     facts = _facts(run, mapping, file)
     if isinstance(given.get("sequence_parallel"), bool):
         facts["sequence_parallel"] = given["sequence_parallel"]
@@ -115,9 +113,20 @@ def read_script(document: dict[str, Any], *, file: str) -> Launch:
 def _whole(value: Any, field: str, file: str) -> int | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"takes a whole number of at least 1, not {value!r}", file=file, field=field)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise InputError(f"takes a whole number from 1 to {MOST:,}, not {value!r}", file=file, field=field)
     return value
+
+
+def _hardware(document: dict[str, Any], file: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, name in HARDWARE.items():
+        value = document.get(key)
+        if value is not None:
+            found[name] = value if name == "gpu" else _whole(value, key, file)
+    if "gpus" not in found and {"nodes", "gpus_per_node"} <= set(found):
+        found["gpus"] = found["nodes"] * found["gpus_per_node"]
+    return found
 
 
 def _stages(

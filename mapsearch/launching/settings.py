@@ -121,8 +121,6 @@ def _experts(plan: Plan, draft: Draft) -> None:
         put["moe-expert-capacity-factor"] = plan.run.routing.capacity_factor
         put["moe-pad-expert-input-to-capacity"] = True
     put["moe-grouped-gemm"] = True
-    if plan.run.memory_efficient_permutation:
-        put["moe-permute-fusion"] = True
     if moe.top_groups < moe.groups:
         put["moe-router-num-groups"] = moe.groups
         put["moe-router-group-topk"] = moe.top_groups
@@ -226,6 +224,8 @@ def _formats(run: Run, draft: Draft, *, sharded: bool) -> None:
             return
         put["use-precision-aware-optimizer"] = True
         put |= {"main-params-dtype": master, "exp-avg-dtype": moment, "exp-avg-sq-dtype": moment}
+    if "grad-reduce-in-bf16" in put and "use-precision-aware-optimizer" in put:
+        put["main-grads-dtype"] = "bf16"
 
 
 def _rest(plan: Plan, draft: Draft) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from mapsearch.axes import CpKind, Dispatcher, Hidden, Offload, Recompute, Schedule
 from mapsearch.errors import InputError, listed
-from mapsearch.launching.launch import Draft, Format, Launch, Plan
+from mapsearch.launching.launch import MOST, Draft, Format, Launch, Plan
 
 SCHEDULES = {
     int(Schedule.GPIPE): "GPipe",
@@ -200,8 +200,8 @@ class _Tables:
         found = self.get(name)
         if found is None:
             return default
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise InputError(f"takes a whole number of at least 1, not {found!r}", field=name)
+        if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= MOST:
+            raise InputError(f"takes a whole number from 1 to {MOST:,}, not {found!r}", field=name)
         return found
 
     def notes(self) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ def _batch(table: _Tables) -> dict[str, Any]:
         run["precision"] = "fp8-tensor"
     for name, fact in (("training.global_batch_size", "global_batch"), ("training.seq_len", "sequence_length")):
         found = table.get(name)
-        if isinstance(found, int) and found > 0:
+        if isinstance(found, int) and 0 < found <= MOST:
             run[fact] = found
     return run
 

@@ -148,6 +148,7 @@ def test_flags_that_disagree_are_said(tmp_path):
     [
         ("--tensor-model-parallel-size $TP", r"line 1: --tensor-model-parallel-size: is \$TP.*--set NAME=VALUE"),
         ("\n--tensor-model-parallel-size two", "line 2: --tensor-model-parallel-size: takes a whole number, not 'two'"),
+        ("--context-parallel-size 99999999999999999999999", "takes a whole number up to 1,099,511,627,776"),
         ("--context-parallel-size 0", "is 0; it must be at least 1"),
         ("--context-parallel-size 2 --cp-comm-type p3p", "takes p2p, allgather, a2a or a2a"),
         ("--tensor-model-parallel-size 2 'open", "line 1 opens a quote"),
