@@ -8,6 +8,7 @@ from __future__ import annotations
 from mapsearch import arrays as np
 from mapsearch.axes import CpKind, Schedule
 from mapsearch.constraints.rules import divides, first, rule, whole, word
+from mapsearch.costs.communication import innermost_part
 from mapsearch.costs.stages import TWO_CHUNK_SCHEDULES
 from mapsearch.costs.views import AttentionView, CellView, Facts
 from mapsearch.quantity import Num
@@ -175,17 +176,23 @@ sequence_divides = divides(
 )
 
 
-def _ulysses_broken(a: AttentionView) -> Num:
-    model = a.facts.model
+def _ulysses_degree(a: AttentionView) -> Num:
+    """Ranks over which heads are spread: CP under Ulysses, its innermost level under hybrid CP, else 1."""
     kind = np.asarray(a.cp_kind)
-    spread = kind == CpKind.ULYSSES
-    queries = np.mod(model.heads, a.tp * a.cp) != 0
+    inner = np.prod(innermost_part(a.cp_row)[0], axis=-1)
+    return np.where(kind == CpKind.ULYSSES, a.cp, np.where(kind == CpKind.HYBRID, inner, 1))
+
+
+def _ulysses_broken(a: AttentionView) -> Num:
+    model, degree = a.facts.model, _ulysses_degree(a)
+    ranks = a.tp * degree
+    queries = np.mod(model.heads, ranks) != 0
     keys = (
         np.zeros_like(queries)
         if model.mla
-        else (np.mod(model.kv_heads, a.tp * a.cp) != 0) & (np.mod(a.tp * a.cp, model.kv_heads) != 0)
+        else (np.mod(model.kv_heads, ranks) != 0) & (np.mod(ranks, model.kv_heads) != 0)
     )
-    return (a.cp > 1) & spread & (queries | keys)
+    return (degree > 1) & (queries | keys)
 
 
 def _heads(facts: Facts) -> str:
@@ -197,7 +204,12 @@ def _not_ulysses(a: AttentionView) -> str:
     if whole(a.cp) == 1:
         return "CP is 1"
     kind = word("cp_kind", a.cp_kind)
-    return "" if kind == "ulysses" else f"CP exchanges by {kind}"
+    return "" if kind in ("ulysses", "hybrid") else f"CP exchanges by {kind}"
+
+
+def _spread_over(a: AttentionView) -> str:
+    ways = "CP" if word("cp_kind", a.cp_kind) == "ulysses" else "CP of its innermost level"
+    return f"{_heads(a.facts)} meet TP x {ways} = {whole(a.tp * _ulysses_degree(a))}"
 
 
 ulysses_heads_divide = rule(
@@ -205,7 +217,7 @@ ulysses_heads_divide = rule(
     "attention",
     _ulysses_broken,
     "Ulysses spreads heads evenly over TP x CP",
-    lambda a: f"{_heads(a.facts)} meet TP x CP = {whole(a.tp * a.cp)}",
+    _spread_over,
     absent=_not_ulysses,
     given=lambda facts: f"the model has {_heads(facts)}",
     levers=("cp", "cp_kind", "tp"),

@@ -133,7 +133,7 @@ def tp_shared_backward_s(
 # --- context parallel --------------------------------------------------------------------------------------------
 
 
-def _innermost_part(row: Num) -> tuple[Floats, Floats]:
+def innermost_part(row: Num) -> tuple[Floats, Floats]:
     """A row split into the innermost level that it uses, and the rest."""
     ways = np.asarray(row, dtype=np.int64)
     first = (np.cumsum(ways > 1, axis=-1) == 1) & (ways > 1)
@@ -174,7 +174,7 @@ def _cp_s(
     heads = volumes.ulysses_bytes(tp, cp, micro_batch, model=model, run=run)
     if kind == CpKind.ULYSSES:
         return _ulysses_s(heads, cp_row, fabric, profile)
-    inner, outer = _innermost_part(cp_row)
+    inner, outer = innermost_part(cp_row)
     # Inside a hybrid's ring every rank holds 1/u of the heads of u times the tokens; heads below one are replicated.
     spread = np.maximum(_size(inner) / volumes.local_kv_heads(tp, model), 1.0)
     return _ulysses_s(heads, inner, fabric, profile) + passes * _ring_s(block * spread, outer, fabric, profile)

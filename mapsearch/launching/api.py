@@ -12,7 +12,8 @@ from typing import Any
 
 from mapsearch import __version__, documents
 from mapsearch.answer import RankedMapping
-from mapsearch.api import read_inputs, read_mapping
+from mapsearch.api import read_mapping
+from mapsearch.constraints import divisibility
 from mapsearch.constraints.framework import refused, relations
 from mapsearch.constraints.rules import first
 from mapsearch.costs.estimate import point_of
@@ -21,6 +22,7 @@ from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, MapsearchError, listed
 from mapsearch.exported import Exported, Refusal, Unexpressed
 from mapsearch.frameworks import WHOSE, named
+from mapsearch.inputs import read_inputs
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -127,10 +129,10 @@ def _whose(run: Run) -> str:
 
 
 def _refusals(mapping: Mapping, facts: Facts) -> Iterator[Refusal]:
-    """Rules of the run's framework that the mapping breaks. Raises InputError where it has no place."""
+    """Rules of arithmetic and of the framework that the mapping breaks. Raises InputError where it has no place."""
     point = point_of(mapping, facts)
     views = {"cell": point.cell, "attention": point.attention, "expert": point.expert}
-    for relation in relations(facts.run):
+    for relation in (*divisibility.RELATIONS, *relations(facts.run)):
         view = views[relation.side]
         demand, limit = first(relation.demand(view)), first(relation.limit(view))
         if demand > limit:

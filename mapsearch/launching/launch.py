@@ -42,7 +42,8 @@ def canonical(mapping: Mapping, model: Model, run: Run) -> Mapping:
     """The mapping with its layout and overlap spelled out, without choices that mean nothing at its sizes.
 
     One stage has no schedule, one context rank exchanges nothing, hybrid CP inside one level is Ulysses, a dense model
-    dispatches nothing, and without sharding there is no gather to hide. Raises ValueError where the layers do not fill the pipeline.
+    dispatches nothing, and without sharding there is no gather to hide.
+    Raises ValueError where the layers do not fill the pipeline.
     """
     code = run.overlap.codes[0] if mapping.overlap is None else mapping.overlap
     if model.moe is None or mapping.ep == 1:

@@ -14,6 +14,7 @@ from tiny_cases import tiny_facts
 from mapsearch.axes import CpKind, Dispatcher, Offload, Recompute, Schedule
 from mapsearch.constraints import relations_of
 from mapsearch.costs.estimate import layout_trouble, point_of
+from mapsearch.costs.placement import rows_of
 from mapsearch.inventories.base import validate
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.solver.problem import problem_of
@@ -75,6 +76,8 @@ GOLDEN = [
     ("ulysses_heads_divide", large(), {"tp": 2, "cp": 2, "cp_kind": "ulysses"}, True),  # M10: local heads % CP
     ("ulysses_heads_divide", large(), {"tp": 2, "cp": 8, "cp_kind": "ulysses"}, False),  # M10: 4 local query heads
     ("ulysses_heads_divide", large(), {"tp": 2, "cp": 8, "cp_kind": "ring"}, True),
+    ("ulysses_heads_divide", large(), {"tp": 2, "cp": 8, "cp_kind": "hybrid"}, False),  # one level: Ulysses alone
+    ("ulysses_heads_divide", large(), {"tp": 2, "cp": 4, "cp_kind": "hybrid"}, True),
     ("megatron_mla_cp", framework("megatron", model=LATENT), {"cp": 2, "cp_kind": "hybrid"}, False),  # M11
     ("megatron_mla_cp", framework("megatron"), {"cp": 2, "cp_kind": "hybrid"}, True),
     ("batch_divides", large(global_batch=48), {"dp": 8, "micro_batch": 2}, True),  # M12: GBS % (b DP)
@@ -159,8 +162,9 @@ def broken_by_arithmetic(m: Mapping, facts) -> dict[str, bool]:
     whole, rest = divmod(run.global_batch, m.micro_batch * m.dp)
     halves = 2 if m.cp > 1 and m.cp_kind != CpKind.ULYSSES else 1
     pieces = math.lcm(m.cp * halves, m.cp * (m.tp if run.sequence_parallel else 1))
-    ranks = m.tp * m.cp
-    spread = m.cp > 1 and m.cp_kind == CpKind.ULYSSES
+    cuts = [ways for ways in rows_of(m, facts.fabric).by_axis["cp"] if ways > 1]
+    degree = {CpKind.ULYSSES: m.cp, CpKind.HYBRID: cuts[0] if cuts else 1}.get(CpKind(m.cp_kind), 1)
+    ranks = m.tp * degree
     latent = model.mla is not None
     kv = model.kv_heads
     return {
@@ -177,7 +181,7 @@ def broken_by_arithmetic(m: Mapping, facts) -> dict[str, bool]:
         "ffn_divides": model.dense_layers > 0 and model.ffn % m.tp != 0,
         "shared_ffn_divides": moe is not None and moe.shared_ffn % m.tp != 0,
         "sequence_divides": run.sequence_length % pieces != 0,
-        "ulysses_heads_divide": spread
+        "ulysses_heads_divide": degree > 1
         and (model.heads % ranks != 0 or (not latent and kv % ranks != 0 and ranks % kv != 0)),
         "experts_divide": moe is not None and moe.experts % m.ep != 0,
         "expert_ffn_divides": moe is not None and moe.expert_ffn % m.etp != 0,

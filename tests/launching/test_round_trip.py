@@ -7,7 +7,7 @@ import re
 import plans
 import pytest
 
-from mapsearch.api import read_inputs
+from mapsearch.inputs import read_inputs
 from mapsearch.inventories.layouts import read_layout
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.models import load_model
