@@ -104,6 +104,9 @@ def test_every_exit_code_is_documented():
         ("front.md", "mapsearch.comparison", "Term"),
         ("front.md", "mapsearch.comparison", "Crossing"),
         ("front.md", "mapsearch.comparison", "Comparison"),
+        ("export.md", "mapsearch.exported", "Exported"),
+        ("export.md", "mapsearch.exported", "Unexpressed"),
+        ("export.md", "mapsearch.exported", "Refusal"),
     ],
 )
 def test_every_field_is_documented(page, module, record):

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from mapsearch.axes import CpKind, Dispatcher, Offload, Recompute, Schedule
+from mapsearch.cli import export, importing
 from mapsearch.errors import InputError
 from mapsearch.inventories.base import validate
 from mapsearch.inventories.case import Case
@@ -273,7 +274,7 @@ def test_a_model_is_named_by_its_shape():
 
 
 def test_every_format_is_found_by_its_own_files():
-    import plans
+    import launch_plans as plans
 
     from mapsearch.launching.launch import Plan
 
@@ -283,7 +284,7 @@ def test_every_format_is_found_by_its_own_files():
             text, _ = kind.write(plan)
             found = next(one for one in FORMATS if one.detect(text))
             assert found is kind or {found.name, kind.name} == {"megatron", "mindspeed"}
-    assert set(KINDS) == {"megatron", "bridge", "torchtitan", "deepspeed", "mindspeed"}
+    assert set(KINDS) == set(export.TO) == set(importing.FROM) - {"launch"}
 
 
 def test_documents_of_cases_are_valid_cases(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-import plans
+import launch_plans as plans
 import pytest
 
 from mapsearch.inputs import read_inputs
