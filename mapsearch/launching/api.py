@@ -12,7 +12,7 @@ from typing import Any
 
 from mapsearch import __version__, documents
 from mapsearch.answer import RankedMapping
-from mapsearch.api import read_mapping
+from mapsearch.api import mapping_given
 from mapsearch.constraints import divisibility
 from mapsearch.constraints.framework import refused, relations
 from mapsearch.constraints.rules import first
@@ -68,7 +68,7 @@ def export(
     """
     if to not in KINDS:
         raise InputError(f"{to!r} is no format; accepted: {listed(KINDS)}", field="to")
-    mapping, kind = read_mapping(mapping), KINDS[to]
+    mapping, kind = mapping_given(mapping), KINDS[to]
     facts = read_inputs(model, run, topology, profile, devices).facts
     held = facts.run.replaced(framework=_release(kind, facts.run))
     facts = Facts(facts.model, held, facts.fabric, facts.profile)
