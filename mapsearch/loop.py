@@ -29,7 +29,7 @@ class SteadyState(_Record):
     """What the growing queue gains: tokens, or versions, per second."""
     approximate: bool
     """True where a part of it is a mean-field estimate: pacing by the budget, draining, versions that are left out."""
-    supply_s: float
+    supply_s: float | None
     """Seconds in which rollout makes one batch, pauses and thrown-away samples included."""
     step_s: float | None
     wait_s: float | None

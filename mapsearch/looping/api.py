@@ -89,7 +89,7 @@ def judge_loop(
     Raises InputError when the simulation would take more than `MOST_TRAJECTORIES`.
     """
     _check_size(facts, steps)
-    state, trace = steady(facts), simulate(facts, steps=steps, seed=seed)
+    state, trace = steady(facts), _run(facts, steps, seed)
     found = measured(facts, trace)
     stable = not state.grows
     return LoopReport(
@@ -111,6 +111,12 @@ def judge_loop(
         assumptions=list(assumptions),
         notes=_notes(facts, state),
     )
+
+
+def _run(facts: LoopFacts, steps: int, seed: int) -> Trace:
+    """The simulation, which waits longer than by default where steps are long since little survives."""
+    step = steady(facts).step_s
+    return simulate(facts, steps=steps, seed=seed, patience_s=30.0 * step if math.isfinite(step) else None)
 
 
 def _check_size(facts: LoopFacts, steps: int) -> None:
@@ -155,11 +161,11 @@ def _policies(facts: LoopFacts, own: Trace, steps: int, seed: int, weighted: boo
     if math.isinf(facts.versions_allowed) and math.isinf(facts.most_age_s):
         return []
     free = replace(facts, policy="down-weight", decay=1.0)
-    base = measured(free, simulate(free, steps=steps, seed=seed))
+    base = measured(free, _run(free, steps, seed))
     rows = []
     for policy in get_args(Policy):
         one = replace(facts, policy=policy)
-        trace = own if policy == facts.policy else simulate(one, steps=steps, seed=seed)
+        trace = own if policy == facts.policy else _run(one, steps, seed)
         rows.append(_policy(one, trace, base, known=weighted or policy != "down-weight"))
     return rows
 
@@ -191,9 +197,7 @@ def _points(facts: LoopFacts, trace: Trace) -> list[LoopPoint]:
 def _notes(facts: LoopFacts, state: Steady) -> list[str]:
     notes = []
     if state.approximate:
-        notes.append(
-            "the closed form is an estimate here (pacing, draining or versions left out): go by the simulation"
-        )
+        notes.append("the closed form is an estimate here (docs/how-to/loop.md): go by the simulation")
     if facts.policy == "wait" and math.isfinite(facts.versions_allowed):
         notes.append("pacing counts the tokens of trajectories under way as if their lengths were known")
     return notes

@@ -14,6 +14,7 @@ from mapsearch.looping.facts import LoopFacts
 from mapsearch.quantity import Floats, Num
 
 _SPEEDS = 65
+_RESIDUES = 256
 _MOST = 2048
 """Points that a distribution keeps."""
 
@@ -48,9 +49,11 @@ class Durations:
 
     def residual(self) -> Durations:
         """What is left of one that is looked at some time after its start: density S(t) / mean."""
-        edges = np.concatenate([[0.0], self.seconds])
-        alive = 1.0 - np.concatenate([[0.0], np.cumsum(self.shares)[:-1]])
-        return Durations((edges[1:] + edges[:-1]) / 2.0, np.diff(edges) * alive / self.mean)
+        evenly = (np.arange(_RESIDUES) + 0.5) / _RESIDUES * self.seconds[-1]
+        points = np.unique(np.concatenate([self.seconds, evenly]))
+        edges = np.concatenate([[0.0], points])
+        middles = (edges[1:] + edges[:-1]) / 2.0
+        return Durations(middles, np.diff(edges) * (1.0 - self.within(middles)) / self.mean)
 
     def plus_uniform(self, share: float, span_s: float) -> Durations:
         """With a delay before it: none for so large a share, evenly spread from 0 to `span_s` for the others."""

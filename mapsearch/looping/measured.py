@@ -61,7 +61,7 @@ def measured(facts: LoopFacts, trace: Trace) -> Measured | None:
         rollout_use=worked_s / (span_s * facts.concurrency),
         dropped_share=dropped / kept if kept else 0.0,
         queue_mean_tokens=area / span_s,
-        queue_delay_s=mean("queued_mean_s"),
+        queue_delay_s=sum(batch.queued_mean_s * batch.tokens for batch in batches) / tokens,
         age_mean_s=mean("age_mean_s"),
         lag_mean=mean("lag_mean"),
         lag_most=max(batch.lag_most for batch in batches),

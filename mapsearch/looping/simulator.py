@@ -27,7 +27,7 @@ class Sample(NamedTuple):
 
     version: int
     started_s: float
-    ended_s: float
+    queued_s: float
     tokens: float
     mixed: bool
     """Weights were switched under it."""
@@ -46,6 +46,7 @@ class Batch(NamedTuple):
     age_mean_s: float
     age_most_s: float
     queued_mean_s: float
+    """Of its tokens."""
     lags: tuple[tuple[int, int], ...]
     """Versions behind, and how many samples were."""
     weight: float
@@ -80,14 +81,14 @@ class Trace:
 def simulate(facts: LoopFacts, *, steps: int, seed: int = 0, patience_s: float | None = None) -> Trace:
     """The loop from its start with an empty queue and one version, for so many training steps.
 
-    `patience_s`: how long training waits for a batch before it counts as starved for good; by default a hundred times
+    `patience_s`: how long training waits for a batch before it counts as starved for good; by default thirty times
     what a batch and a publication take.
     """
     import simpy
 
     world = _World(simpy.Environment(), facts, np.random.default_rng(seed), steps)
     supply_s = facts.batch_tokens / facts.kept_tokens_per_s + facts.seconds(facts.lengths.longest)
-    patience = patience_s or 100.0 * (supply_s + facts.train_s + facts.publish_s)
+    patience = patience_s or 30.0 * (supply_s + facts.train_s + facts.publish_s)
     world.env.process(world.watch(patience))
     world.env.run(until=world.done)
     return world.trace
@@ -213,7 +214,7 @@ class _World:
             self.dropped += sample.tokens
             return
         self.level(sample.tokens)
-        self.queue.append(sample)
+        self.queue.append(sample._replace(queued_s=self.env.now))
         if self.queued >= self.needed() - _ROUNDING and not self.fed.triggered:
             self.fed.succeed()
 
@@ -287,10 +288,10 @@ class _World:
             over += sample.tokens * late
             beyond = max(lag - facts.versions_allowed, 1.0) if late else 0.0
             weight += sample.tokens * (facts.decay**beyond if facts.policy == "down-weight" else 1.0)
-        queued = sum(now - sample.ended_s for sample in taken)
+        queued = sum(sample.tokens * (now - sample.queued_s) for sample in taken)
         mixed = sum(sample.mixed for sample in taken)
         return Batch(now, waited_s, tokens, count, sum(lags) / count, max(lags), sum(ages) / count, max(ages),
-                     queued / count, tuple(sorted(Counter(lags).items())), weight / tokens, over, mixed)  # fmt: skip
+                     queued / tokens, tuple(sorted(Counter(lags).items())), weight / tokens, over, mixed)  # fmt: skip
 
     def mark(self) -> None:
         """Keep the state."""

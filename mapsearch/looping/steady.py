@@ -38,7 +38,8 @@ class Steady:
     growth_per_s: float
     """Tokens, or versions, per second that the growing queue gains."""
     approximate: bool
-    """True where a part of it is a mean-field estimate and no identity: pacing, draining."""
+    """True where a part of it is a mean-field estimate and no identity: pacing, draining, versions that are left out,
+    trajectories in step."""
     supply_s: float
     """Seconds in which rollout makes one batch, pauses and thrown-away samples included."""
     step_s: float
@@ -72,7 +73,7 @@ def steady(facts: LoopFacts) -> Steady:
     limits: dict[Bound, float] = {
         "training": busy_s,
         "rollout": supply,
-        "staleness": _paced_s(facts, times, by_tokens),
+        "staleness": max(_paced_s(facts, times, by_tokens), _held_s(facts, times, max(busy_s, supply))),
         "publishing": _in_order_s(facts),
     }
     step = max(limits.values())
@@ -158,6 +159,25 @@ def _paced_s(facts: LoopFacts, times: Durations, by_tokens: Durations) -> float:
     return _least(lacks, cycle_s / (allowed + 1.0))
 
 
+def _held_s(facts: LoopFacts, times: Durations, step: float) -> float:
+    """Step when pacing stops rollout between the moment at which the allowed batches are begun and the next version.
+
+    After a batch is taken, eta batches less what is under way may be begun, which takes so long; the next version comes
+    T_train + T_pub after the take. A slot that becomes free in between stands idle. Unit: s; 0 when none does.
+    """
+    allowed = facts.versions_allowed
+    if facts.policy != "wait" or not math.isfinite(allowed):
+        return 0.0
+    cycle_s = facts.train_s + _published_s(facts, step, 0.5)
+    passed = math.floor(cycle_s / step)
+    begun_s = ((allowed - passed) * facts.batch_tokens - facts.slot_tokens) / facts.kept_tokens_per_s
+    held_s = cycle_s - passed * step - max(begun_s, 0.0)
+    residual = times.residual()
+    idle_s = float(np.maximum(held_s - residual.seconds, 0.0) @ residual.shares)
+    plain_s = float(rollout.supply_s(facts.batch_tokens, facts.kept_tokens_per_s))
+    return _paused_s(facts, plain_s) + idle_s if idle_s > 0.0 else 0.0
+
+
 def _in_order_s(facts: LoopFacts) -> float:
     """Publishing every version in order holds training back where a budget in versions does. Unit: s."""
     holds = facts.policy != "down-weight" and math.isfinite(facts.versions_allowed)
@@ -200,7 +220,7 @@ def _figures(facts: LoopFacts, times: Durations, bound: Bound, step: float, supp
         bound=bound,
         grows=grows,
         growth_per_s=growth,
-        approximate=drained or bound == "staleness" or _skips(facts, step),
+        approximate=drained or bound == "staleness" or _skips(facts, step) or _in_step(facts, times),
         supply_s=supply,
         step_s=step,
         wait_s=step - busy_s,
@@ -245,6 +265,11 @@ def _skips(facts: LoopFacts, step: float) -> bool:
     """Whether versions are left out while a budget in versions is held: rollout is let go in lumps then."""
     held = facts.policy != "down-weight" and math.isfinite(facts.versions_allowed)
     return held and facts.publishing == "latest" and facts.publish_s > step
+
+
+def _in_step(facts: LoopFacts, times: Durations) -> bool:
+    """Whether all trajectories take the same time, so that they stay in step with the batches, and some may be late."""
+    return facts.policy == "drop" and math.isfinite(facts.versions_allowed) and len(times.seconds) == 1
 
 
 def _system_tokens(facts: LoopFacts, step: float) -> float:
