@@ -53,14 +53,16 @@ class SteadyState(_Record):
     """F1.8's bound of it, with the time within which 99 % of the trajectories end."""
     token_lag_bound: float | None
     """The same in trained tokens."""
+    age_bound_s: float | None
+    """The same in seconds from first token to use: T_gen + Q / lambda_train."""
     publish_budget_s: float | None
     """Longest publishing time that keeps the bound within the budget in versions."""
 
 
 class LoopConstraint(_Record):
-    """One of F1.8's constraints."""
+    """One of F1.8's constraints; `lag`, `age` and `token-lag` are the three measures of staleness."""
 
-    name: Literal["supply", "publish", "queue-least", "queue-most", "age", "one-version"]
+    name: Literal["supply", "publish", "queue-least", "queue-most", "lag", "age", "token-lag", "one-version"]
     holds: bool | None
     """Null: it does not apply, or nothing tells."""
     demand: float | None
@@ -147,6 +149,7 @@ class LoopReport(_Record):
     steps: list[LoopPoint]
     queue: list[QueuePoint]
     budget_versions: float | None
+    budget_age_s: float | None
     seed: int
     assumptions: list[str]
     notes: list[str]

@@ -107,6 +107,7 @@ def judge_loop(
         steps=_points(facts, trace),
         queue=[QueuePoint(**moment._asdict()) for moment in trace.moments],
         budget_versions=_finite(facts.versions_allowed),
+        budget_age_s=_finite(facts.most_age_s),
         seed=seed,
         assumptions=list(assumptions),
         notes=_notes(facts, state),

@@ -1,4 +1,4 @@
-"""The four constraints of an asynchronous loop (FORMULAS 1.8), and the age of its samples.
+"""The four constraints of an asynchronous loop (FORMULAS 1.8), and the three measures of staleness.
 
 Contents: constraints_of.
 """
@@ -6,7 +6,6 @@ Contents: constraints_of.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from mapsearch.loop import LoopConstraint
 from mapsearch.looping.facts import LoopFacts
@@ -18,11 +17,11 @@ _ROUNDING = 1e-9
 
 
 def constraints_of(facts: LoopFacts, state: Steady, found: Measured | None) -> list[LoopConstraint]:
-    """Supply, publishing, queue bounds, age, one version; queue and age as simulated (`found`)."""
+    """Supply, publishing, queue bounds, staleness, one version; queue and staleness as simulated (`found`)."""
     rows = [_supply(facts, state), _publish(facts, state)]
-    judged: tuple[Callable[[LoopFacts, Measured], LoopConstraint], ...] = (_least, _age, _one_version)
     if found is not None:
-        rows += [_most(facts, state, found), *(judge(facts, found) for judge in judged)]
+        rows += [_most(facts, state, found), _least(facts, found), *_staleness(facts, found)]
+        rows.append(_one_version(facts, found))
     return rows
 
 
@@ -81,17 +80,27 @@ def _most(facts: LoopFacts, state: Steady, found: Measured) -> LoopConstraint:
     )
 
 
-def _age(facts: LoopFacts, found: Measured) -> LoopConstraint:
-    given = math.isfinite(facts.versions_allowed) or math.isfinite(facts.most_age_s)
-    reason = "share of used tokens over the budget" if given else "no budget is given"
-    return LoopConstraint(
-        name="age",
-        holds=found.over_share == 0.0 if given else None,
-        demand=found.over_share,
-        limit=0.0 if given else None,
-        unit="share",
-        reason=reason,
+def _staleness(facts: LoopFacts, found: Measured) -> list[LoopConstraint]:
+    """The three measures of staleness: the oldest that was used, against its budget."""
+    measures = (
+        ("lag", float(found.lag_most), facts.most_versions, "versions", "version"),
+        ("age", found.age_most_s, facts.most_age_s, "s", "time"),
+        ("token-lag", found.lag_most * facts.batch_tokens, facts.most_lag_tokens, "tokens", "token"),
     )
+    rows = []
+    for name, most, budget, unit, kind in measures:
+        given = math.isfinite(budget)
+        holds = most <= budget * (1.0 + _ROUNDING) if given else None
+        reason = f"{kind} staleness of the oldest sample used" + ("" if given else "; no budget")
+        if holds is False:
+            reason += f"; {found.over_share:.1%} of the used tokens are over a budget"
+        rows.append(
+            LoopConstraint.model_validate(
+                {"name": name, "holds": holds, "demand": most, "limit": budget if given else None, "unit": unit,
+                 "reason": reason}
+            )
+        )  # fmt: skip
+    return rows
 
 
 def _one_version(facts: LoopFacts, found: Measured) -> LoopConstraint:

@@ -31,6 +31,7 @@ class Measured:
     age_mean_s: float
     lag_mean: float
     lag_most: int
+    age_most_s: float
     over_share: float
     mixed_share: float
     queue_least_tokens: float
@@ -65,6 +66,7 @@ def measured(facts: LoopFacts, trace: Trace) -> Measured | None:
         age_mean_s=mean("age_mean_s"),
         lag_mean=mean("lag_mean"),
         lag_most=max(batch.lag_most for batch in batches),
+        age_most_s=max(batch.age_most_s for batch in batches),
         over_share=sum(batch.over_tokens for batch in batches) / tokens,
         mixed_share=sum(batch.mixed_samples for batch in batches) / samples,
         queue_least_tokens=min(levels),

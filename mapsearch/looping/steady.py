@@ -60,6 +60,8 @@ class Steady:
     lag_bound: float | None
     """F1.8's bound of the version lag, with the time within which 99 % of the trajectories end."""
     token_lag_bound: float | None
+    age_bound_s: float | None
+    """The same in seconds from first token to use: T_gen + Q / lambda_train."""
     publish_budget_s: float | None
     """Longest publishing time that keeps that bound within the budget; None without a budget in versions."""
 
@@ -200,7 +202,7 @@ def _least(lacks: Callable[[float], bool], start: float) -> float:
 def _starved(facts: LoopFacts, supply: float) -> Steady:
     return Steady(
         "rollout", "starved", facts.kept_tokens_per_s, False, supply, math.inf, math.inf, 0.0, 0.0, 0.0, 1.0, 1.0,
-        None, None, None, None, None, None, None,
+        None, None, None, None, None, None, None, None,
     )  # fmt: skip
 
 
@@ -209,12 +211,7 @@ def _figures(facts: LoopFacts, times: Durations, bound: Bound, step: float, supp
     rate = facts.batch_tokens / step
     grows, growth = _growing(facts, step, supply)
     queue, age, lag = (None, None, None) if grows else _ages(facts, times, bound, step)
-    use: float | None = min(1.0, supply / step) * _at_work(facts, supply)
-    dropped: float | None = 0.0
-    if facts.policy == "drop":
-        made = facts.batch_tokens / _paused_s(facts, facts.batch_tokens / facts.kept_tokens_per_s)
-        open_ended = bound != "training" or math.isinf(facts.most_queue_tokens)
-        use, dropped = (_at_work(facts, supply), max(0.0, 1.0 - rate / made)) if open_ended else (None, None)
+    use, dropped = _use_and_dropped(facts, bound, step)
     lag_bound = _lag_bound(facts, times, bound, step) if not grows else None
     return Steady(
         bound=bound,
@@ -235,14 +232,20 @@ def _figures(facts: LoopFacts, times: Durations, bound: Bound, step: float, supp
         lag_mean=lag,
         lag_bound=lag_bound,
         token_lag_bound=None if lag_bound is None else float(rollout.token_lag(lag_bound, facts.batch_tokens)),
+        age_bound_s=None if lag_bound is None else _age_bound_s(facts, times, bound, step),
         publish_budget_s=_budget_s(facts, times, bound, step) if not grows else None,
     )
 
 
-def _at_work(facts: LoopFacts, supply: float) -> float:
-    """Share of the supply's time in which no pause stops the slots."""
-    pauses = min(1.0, supply / facts.publish_s) if facts.publish_s else 0.0
-    return 1.0 - facts.pause_s * pauses / supply
+def _use_and_dropped(facts: LoopFacts, bound: Bound, step: float) -> tuple[float | None, float | None]:
+    """Share of the time in which slots generate, and share of kept tokens that is thrown away."""
+    plain_s = float(rollout.supply_s(facts.batch_tokens, facts.kept_tokens_per_s))
+    if facts.policy != "drop":
+        return min(1.0, plain_s / step), 0.0
+    if bound == "training" and math.isfinite(facts.most_queue_tokens):
+        return None, None  # full queue or over age: which of the two comes first does not follow from rates
+    use = 1.0 - facts.pause_s / max(step, facts.publish_s) if facts.pause_s else 1.0
+    return use, max(0.0, 1.0 - plain_s / (step * use))
 
 
 def _growing(facts: LoopFacts, step: float, supply: float) -> tuple[Growing, float]:
@@ -300,6 +303,8 @@ def _ages(
     else:
         return None, None, None
     age = (queue + slots) / rate
+    if len(times.seconds) == 1:
+        return queue, age, None  # trajectories that are all alike stay in step with the updates
     since_update = step - facts.train_s
     return queue, age, (age + _published_s(facts, step, 0.5) - since_update) / step + 0.5
 
@@ -336,6 +341,11 @@ def _lag_bound(facts: LoopFacts, times: Durations, bound: Bound, step: float) ->
         return None
     almost, published = times.quantile(_ALMOST_ALL), _published_s(facts, step, 1.0)
     return float(rollout.version_lag_bound(almost, published, queue, facts.batch_tokens / step, step))
+
+
+def _age_bound_s(facts: LoopFacts, times: Durations, bound: Bound, step: float) -> float:
+    queue = _peak_tokens(facts, bound, step)
+    return times.quantile(_ALMOST_ALL) + float(rollout.queue_delay_s(queue, facts.batch_tokens / step))
 
 
 def _budget_s(facts: LoopFacts, times: Durations, bound: Bound, step: float) -> float | None:

@@ -5,7 +5,9 @@ Contents: loop_lines, loop_markdown, loop_charts, loop_page, loop_svg.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from itertools import groupby
 
 from rich.text import Text
 
@@ -18,6 +20,8 @@ from mapsearch.reports.page import page
 from mapsearch.reports.tables import assumptions_text
 
 _PAGE_WIDTH = 120
+_SAWTEETH = 60
+"""More steps than this are no teeth to see: the queue's highest and lowest levels are drawn."""
 _BOUNDS = {
     "training": "training sets the step",
     "rollout": "the supply of tokens sets the step",
@@ -156,22 +160,36 @@ def loop_markdown(found: LoopReport) -> str:
 def loop_charts(found: LoopReport) -> list[Chart]:
     """Queue over time, and the age of what is used in versions and in seconds."""
     told = partial(human.scaled, unit="")
-    queue = Line("queue", tuple((one.time_s, one.queue_tokens) for one in found.queue))
+    takes = [(when, [one.queue_tokens for one in same]) for when, same in groupby(found.queue, lambda one: one.time_s)]
+    if len(found.steps) > _SAWTEETH:
+        full = Line("when a batch is taken", tuple((when, max(levels)) for when, levels in takes if len(levels) > 1))
+        low = Line("after it", tuple((when, min(levels)) for when, levels in takes if len(levels) > 1))
+        queues: tuple[Line, ...] = (full, low)
+    else:
+        queues = (Line("queue", tuple((one.time_s, one.queue_tokens) for one in found.queue)),)
     limit = next((row.limit for row in found.constraints if row.name == "queue-most"), None)
     mean = Line("mean of the batch", tuple((one.taken_s, one.lag_mean) for one in found.steps))
     most = Line("oldest sample of it", tuple((one.taken_s, float(one.lag_most)) for one in found.steps))
     ages = Line("mean of the batch", tuple((one.taken_s, one.age_mean_s) for one in found.steps))
     oldest = Line("oldest sample of it", tuple((one.taken_s, one.age_most_s) for one in found.steps))
     return [
-        _chart("queue", "Queue before training", "tokens", (queue,), told, limit, "bound"),
+        _chart("queue", "Queue before training", "tokens", queues, told, limit, "bound"),
         _chart(
             "lag", "Versions behind at use", "versions", (mean, most), "{:.3g}".format, found.budget_versions, "budget"
         ),
-        _chart("age", "Age at use", "age", (ages, oldest), human.seconds, None, ""),
+        _chart("age", "Age at use", "age", (ages, oldest), human.seconds, found.budget_age_s, "budget"),
     ]
 
 
-def _chart(name, title, axis, lines, told, limit, label) -> Chart:  # type: ignore[no-untyped-def]
+def _chart(
+    name: str,
+    title: str,
+    axis: str,
+    lines: tuple[Line, ...],
+    told: Callable[[float], str],
+    limit: float | None,
+    label: str,
+) -> Chart:
     return Chart(
         name, title, "lines", told, lines=lines, limit=limit, limit_label=label, axes=("time", axis),
         told_x=human.seconds, names=tuple(line.label for line in lines),

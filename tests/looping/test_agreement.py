@@ -19,7 +19,7 @@ MANY = 200
 
 
 def stable_loops(count: int) -> list[tuple[int, LoopFacts]]:
-    """The first so many stable loops whose closed form is not an estimate."""
+    """The first so many stable loops whose closed form is not an estimate, whatever is near balance included."""
     found: list[tuple[int, LoopFacts]] = []
     seed = 0
     while len(found) < count:

@@ -253,7 +253,8 @@ def _lines(chart: Chart) -> tuple[str, int]:
 
     drawn = [f'<path class="axis" fill="none" d="M{_LEFT} 8V{HEIGHT - _BOTTOM}H{WIDTH - 10}"/>']
     for part in (0.0, 0.25, 0.5, 0.75, 1.0):
-        drawn.append(_text(place(part * wide, 0.0)[0], HEIGHT - _BOTTOM + 18, told_x(part * wide), "dim", "middle"))
+        anchor = "end" if part == 1.0 else "middle"
+        drawn.append(_text(place(part * wide, 0.0)[0], HEIGHT - _BOTTOM + 18, told_x(part * wide), "dim", anchor))
         drawn.append(_text(_LEFT - 8, place(0.0, part * high)[1] + 4, chart.told(part * high), "dim", "end"))
     drawn.append(_text((_LEFT + WIDTH) / 2, HEIGHT - 8, chart.axes[0], "dim", "middle"))
     drawn.append(_text(4, 12, chart.axes[1], "dim"))
