@@ -28,7 +28,8 @@ class SteadyState(_Record):
     growth_per_s: float
     """What the growing queue gains: tokens, or versions, per second."""
     approximate: bool
-    """True where a part of it is a mean-field estimate: pacing by the budget, draining, versions that are left out."""
+    """True where a part of it is a mean-field estimate: pacing by the budget, draining, versions that are left out,
+    starts in step with updates under `drop`."""
     supply_s: float | None
     """Seconds in which rollout makes one batch, pauses and thrown-away samples included."""
     step_s: float | None

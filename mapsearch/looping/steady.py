@@ -26,6 +26,8 @@ Growing = Literal["", "samples", "versions", "starved"]
 
 _PHASES = (np.arange(256) + 0.5) / 256
 _ALMOST_ALL = 0.99
+_FEW = 0.125
+"""Up to this share of a batch under way, lumps of trajectories that end together leave the queue's mean as it is."""
 _MOST_LAG = 4096
 
 
@@ -39,7 +41,7 @@ class Steady:
     """Tokens, or versions, per second that the growing queue gains."""
     approximate: bool
     """True where a part of it is a mean-field estimate and no identity: pacing, draining, versions that are left out,
-    trajectories in step."""
+    starts in step with updates under `drop`."""
     supply_s: float
     """Seconds in which rollout makes one batch, pauses and thrown-away samples included."""
     step_s: float
@@ -271,8 +273,9 @@ def _skips(facts: LoopFacts, step: float) -> bool:
 
 
 def _in_step(facts: LoopFacts, times: Durations) -> bool:
-    """Whether all trajectories take the same time, so that they stay in step with the batches, and some may be late."""
-    return facts.policy == "drop" and math.isfinite(facts.versions_allowed) and len(times.seconds) == 1
+    """Whether starts keep to a phase of the step while some samples may be late: trajectories all alike, or pauses."""
+    keeps = len(times.seconds) == 1 or facts.pause_s > 0.0
+    return facts.policy == "drop" and math.isfinite(facts.versions_allowed) and keeps
 
 
 def _system_tokens(facts: LoopFacts, step: float) -> float:
@@ -289,8 +292,7 @@ def _ages(
     """Mean queue (tokens), mean age (s) and mean lag (versions), where they follow from the rates alone."""
     rate, batch = facts.batch_tokens / step, facts.batch_tokens
     if bound == "rollout" and facts.policy != "drop":
-        queue = facts.least_queue_tokens + batch / 2.0
-        slots = facts.slot_tokens
+        queue, slots = _filling_tokens(facts, step), facts.slot_tokens
     elif bound == "training" and facts.policy != "drop":
         short = max(batch - facts.slot_tokens, 0.0)
         queue = facts.most_queue_tokens - short * short / (2.0 * facts.kept_tokens_per_s * step)
@@ -303,10 +305,29 @@ def _ages(
     else:
         return None, None, None
     age = (queue + slots) / rate
-    if len(times.seconds) == 1:
-        return queue, age, None  # trajectories that are all alike stay in step with the updates
+    if len(times.seconds) == 1:  # trajectories that are all alike stay in step with the updates
+        return (None, None, None) if facts.slot_tokens > _FEW * batch else (queue, age, None)
+    return queue, age, _lag(facts, age, step)
+
+
+def _lag(facts: LoopFacts, age_s: float, step: float) -> float:
+    """Mean lag: updates between a sample's start and its use, and one more if it starts before that one's publication.
+
+    Starts are even over the part of a step in which rollout does not pause. Unit: versions.
+    """
+    published, pause = _published_s(facts, step, 0.5), facts.pause_s if facts.publish_s <= step else 0.0
+    to_update_s = (step * step / 2.0 - pause * (step - published + pause / 2.0)) / (step - pause)
     since_update = step - facts.train_s
-    return queue, age, (age + _published_s(facts, step, 0.5) - since_update) / step + 0.5
+    return (age_s - since_update - to_update_s) / step + 1.0 + (published - pause) / (step - pause)
+
+
+def _filling_tokens(facts: LoopFacts, step: float) -> float:
+    """Mean queue where supply sets the step: it fills by trajectories, except during the pause. Unit: tokens."""
+    queue = facts.least_queue_tokens + (facts.batch_tokens - facts.lengths.mean) / 2.0
+    pause = facts.pause_s if facts.publish_s <= step else 0.0
+    # The pause ends with the publication; the queue after it is behind an even filling, before it ahead.
+    after_s = step - (facts.train_s + facts.publish_s) % step
+    return queue + facts.kept_tokens_per_s * pause * (0.5 - (after_s + pause / 2.0) / step)
 
 
 def _over_mean(facts: LoopFacts, times: Durations, bound: Bound, step: float, busy_s: float) -> float | None:

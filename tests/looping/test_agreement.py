@@ -67,12 +67,15 @@ def test_ages_where_chance_does_not_rule_the_queue():
         state = steady(facts)
         if state.bound == "training" or state.age_mean_s is None or state.lag_mean is None:
             continue
-        if abs(state.step_s / (facts.train_s + facts.publish_stall_s) - 1.0) < AWAY:
+        busy_s = facts.train_s + facts.publish_stall_s
+        # A pause that ends about when the batch is taken falls before it or after it.
+        phase = (facts.train_s + facts.publish_s) / state.step_s % 1.0
+        if abs(state.step_s / busy_s - 1.0) < AWAY or (facts.pause_s and not AWAY < phase < 1.0 - AWAY):
             continue
         run = run_of(facts, seed, 20_000)
-        assert run.queue_mean_tokens == pytest.approx(state.queue_mean_tokens, rel=0.03), seed
+        assert run.queue_mean_tokens == pytest.approx(state.queue_mean_tokens, rel=2.0 * TOLERANCE), seed
         assert run.age_mean_s == pytest.approx(state.age_mean_s, rel=TOLERANCE), seed
-        assert run.lag_mean == pytest.approx(state.lag_mean, rel=0.03), seed
+        assert run.lag_mean == pytest.approx(state.lag_mean, rel=2.0 * TOLERANCE), seed
         compared += 1
     assert compared >= 20
 
