@@ -81,6 +81,20 @@ items:
 exclude:
   - {model: moe-5t, topology: hgx-h100}
 ```"""
+LOOP_EXAMPLE = """```yaml
+name: first-plan
+training: {batch_tokens: 4194304, step: 30 s}
+rollout:
+  tokens_per_s: {value: 100000, source: "measured: first week"}
+  concurrency: 256
+  lengths: {quantiles: {0: 256, 0.5: 4096, 0.9: 12288, 1: 32768}}
+  kept_share: 0.9
+publish: {time: 12 s, pause: 2 s, switch: finish}
+queue: {most: 8388608}
+budget: {versions: 2}
+policy: down-weight
+decay: 0.5
+```"""
 MEASUREMENT_EXAMPLE = """```yaml
 name: first-week
 mapping: TP4 CP8 DP128 PP1 | ETP1 EP16 EDP256
@@ -144,6 +158,12 @@ PAGES = {
         "What was measured of a mapping: what `mapsearch contract MAPPING --measured FILE` reads, and `--template` "
         "writes ([how to](../how-to/contract.md)).",
         MEASUREMENT_EXAMPLE,
+    ),
+    "loop": (
+        "mapsearch.inventories.loop",
+        "Loop",
+        "Asynchronous training beside rollout: what `mapsearch loop FILE` reads ([how to](../how-to/loop.md)).",
+        LOOP_EXAMPLE,
     ),
     "profile": (
         "mapsearch.inventories.profile",

@@ -40,6 +40,7 @@ COMMANDS = {
     "sensitivity": ("mapsearch.cli.sensitivity:command", "The optimum as a function of one input, with breakpoints."),
     "compare": ("mapsearch.cli.compare:command", "Put answers, or fronts, side by side."),
     "timeline": ("mapsearch.cli.timeline:command", "Draw the pipeline of a mapping, run operation by operation."),
+    "loop": ("mapsearch.cli.loop:command", "Training and rollout side by side: step, queue, staleness."),
     "report": ("mapsearch.cli.report:command", "An answer as one page to look at."),
     "sweep": ("mapsearch.cli.sweep:command", "Run many searches from one file; what is killed continues."),
     "model": ("mapsearch.cli.model:command", "List, show and convert models."),

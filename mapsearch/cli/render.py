@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.guideline import Guidelines
+    from mapsearch.loop import LoopReport
     from mapsearch.parametric import Sensitivity
     from mapsearch.placement import Placement
     from mapsearch.reproduction import Reproduction
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         | Verdict
         | Contract
         | Reproduction
+        | LoopReport
     )
 
 _PIPE_WIDTH = 120

@@ -21,6 +21,8 @@ DOCUMENTS = {
     "sweep": "mapsearch.sweeps.spec:Sweep",
     "sweep-item": "mapsearch.sweeps.record:SweepItem",
     "measurement": "mapsearch.inventories.measurement:Measurement",
+    "loop": "mapsearch.inventories.loop:Loop",
+    "loop-report": "mapsearch.loop:LoopReport",
     "answer": "mapsearch.answer:Answer",
     "contract": "mapsearch.contract:Contract",
     "lock": "mapsearch.reproduction:Lock",

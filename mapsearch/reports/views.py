@@ -18,6 +18,7 @@ from mapsearch.contract import Contract, contract_records
 from mapsearch.explanation import Explanation
 from mapsearch.front import Front
 from mapsearch.guideline import Guidelines, guideline_records
+from mapsearch.loop import LoopReport, loop_records
 from mapsearch.parametric import Sensitivity
 from mapsearch.placement import Placement
 from mapsearch.reports.audits import audit_lines, audit_markdown, audit_records
@@ -28,6 +29,7 @@ from mapsearch.reports.explanations import explanation_lines, explanation_markdo
 from mapsearch.reports.flat import answer_records, markdown_text, report_records
 from mapsearch.reports.fronts import front_lines, front_markdown, front_records
 from mapsearch.reports.guidelines import guideline_lines, guideline_markdown
+from mapsearch.reports.loops import loop_lines, loop_markdown
 from mapsearch.reports.placements import placement_lines, placement_markdown, placement_records
 from mapsearch.reports.reproductions import reproduction_lines, reproduction_markdown, reproduction_records
 from mapsearch.reports.scaledowns import scale_down_lines, scale_down_markdown
@@ -61,6 +63,7 @@ VIEWS: dict[type, View] = {
     Contract: View(contract_lines, contract_records, contract_markdown),
     Reproduction: View(reproduction_lines, reproduction_records, reproduction_markdown),
     Audit: View(audit_lines, audit_records, audit_markdown),
+    LoopReport: View(loop_lines, loop_records, loop_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }
 """Kind of result: its views."""

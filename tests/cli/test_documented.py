@@ -93,6 +93,21 @@ def test_every_exit_code_is_documented():
         ("reproduction.md", "mapsearch.reproduction", "Reproduction"),
         ("reproduction.md", "mapsearch.reproduction", "Difference"),
         ("reproduction.md", "mapsearch.reproduction", "Trial"),
+        ("loop.md", "mapsearch.inventories.loop", "Loop"),
+        ("loop.md", "mapsearch.inventories.loop", "LengthSpec"),
+        ("loop.md", "mapsearch.inventories.loop", "TrainingSide"),
+        ("loop.md", "mapsearch.inventories.loop", "RolloutSide"),
+        ("loop.md", "mapsearch.inventories.loop", "PublishPath"),
+        ("loop.md", "mapsearch.inventories.loop", "QueueBounds"),
+        ("loop.md", "mapsearch.inventories.loop", "StalenessBudget"),
+        ("loop.md", "mapsearch.inventories.loop", "LoopRun"),
+        ("loop-report.md", "mapsearch.loop", "LoopReport"),
+        ("loop-report.md", "mapsearch.loop", "SteadyState"),
+        ("loop-report.md", "mapsearch.loop", "LoopConstraint"),
+        ("loop-report.md", "mapsearch.loop", "Agreement"),
+        ("loop-report.md", "mapsearch.loop", "PolicyCost"),
+        ("loop-report.md", "mapsearch.loop", "LoopPoint"),
+        ("loop-report.md", "mapsearch.loop", "QueuePoint"),
         ("measurement.md", "mapsearch.inventories.measurement", "Measurement"),
         ("topology.md", "mapsearch.topologies.spec", "LibrarySpec"),
         ("explanation.md", "mapsearch.explanation", "Win"),
@@ -130,6 +145,7 @@ def test_links_between_pages_lead_somewhere():
 def test_examples_of_the_pages_are_read(tmp_path):
     """YAML blocks of the how-to pages are valid documents of their kind."""
     from mapsearch import documents
+    from mapsearch.inventories.loop import Loop
     from mapsearch.inventories.mapping import Mapping
     from mapsearch.inventories.measurement import Measurement
     from mapsearch.inventories.model import Model
@@ -148,6 +164,8 @@ def test_examples_of_the_pages_are_read(tmp_path):
         "reference/mapping.md": Mapping,
         "reference/measurement.md": Measurement,
         "how-to/contract.md": Measurement,
+        "reference/loop.md": Loop,
+        "how-to/loop.md": Loop,
         "tutorial.md": Mapping,
     }
     for page, kind in kinds.items():

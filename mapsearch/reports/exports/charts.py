@@ -1,6 +1,6 @@
-"""Small charts as SVG that follow a light or dark page, and as PNG: stacked bars, waterfalls, points.
+"""Small charts as SVG that follow a light or dark page, and as PNG: stacked bars, waterfalls, points, lines.
 
-Contents: Bar, Chart, chart_svg, chart_png, STYLE.
+Contents: Bar, Point, Line, Chart, chart_svg, charts_svg, chart_png, STYLE.
 
 A chart is data; both drawings show the same. Values are drawn with their numbers beside them, so that nothing rests on
 colour alone; every mark has a title to hover over.
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 from mapsearch.reports.exports.plots import COLOURS, picture
 
@@ -50,6 +51,14 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Line:
+    """One line of a chart over two axes."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
 class Chart:
     """What is drawn; `kind` says how."""
 
@@ -57,11 +66,12 @@ class Chart:
     """Of the file that it is written to."""
     title: str
     kind: str
-    """`stacked`, `waterfall` (one bar, each part on a line of its own), or `points`."""
+    """`stacked`, `waterfall` (one bar, each part on a line of its own), `points`, or `lines`."""
     told: Callable[[float], str]
     """A value in words."""
     bars: tuple[Bar, ...] = ()
     points: tuple[Point, ...] = ()
+    lines: tuple[Line, ...] = ()
     limit: float | None = None
     limit_label: str = ""
     axes: tuple[str, str] = ("", "")
@@ -81,22 +91,37 @@ class Chart:
 
 def chart_svg(chart: Chart, *, alone: bool = False) -> str:
     """The chart as an SVG element; `alone` makes it a document of its own."""
-    body, height = {"stacked": _stacked, "waterfall": _waterfall, "points": _points}[chart.kind](chart)
+    body, height = _drawn(chart)
+    if alone:
+        return charts_svg([chart], alone=True)
     head = f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img"'
-    head += f' aria-label="{escape(chart.title)}"'
-    if not alone:
-        return f"{head}>{body}</svg>"
+    return f'{head} aria-label="{escape(chart.title)}">{body}</svg>'
+
+
+def charts_svg(charts: Sequence[Chart], *, alone: bool = False) -> str:
+    """Charts with their titles below each other as an SVG element; `alone` makes it a document of its own."""
+    parts, top = [], 0
+    for chart in charts:
+        body, height = _drawn(chart)
+        title = f'<text x="0" y="{top + 16}">{escape(chart.title)}</text>'
+        parts.append(f'{title}<g transform="translate(0 {top + 24})">{body}</g>')
+        top += height + 24
+    label = escape("; ".join(chart.title for chart in charts))
+    head = f'<svg class="chart" viewBox="0 0 {WIDTH} {top}" width="{WIDTH}" role="img" aria-label="{label}"'
     style = (
         "svg{--ink:#1a1a1a;--dim:#5c5c5c;--line:#8a8a8a;--page:#ffffff}"
         "@media (prefers-color-scheme:dark){svg{--ink:#ececec;--dim:#a8a8a8;--line:#7d7d7d;--page:#14171a}}"
         f"{STYLE}"
     )
-    title = f'<text x="0" y="16">{escape(chart.title)}</text>'
-    return (
-        f'{head} xmlns="http://www.w3.org/2000/svg"><style>{style}</style>'
-        f'<rect width="{WIDTH}" height="{height + 24}" style="fill:var(--page)"/>{title}<g transform="translate(0 24)">'
-        f"{body}</g></svg>\n"
-    ).replace(f'viewBox="0 0 {WIDTH} {height}"', f'viewBox="0 0 {WIDTH} {height + 24}"')
+    space, end = (' xmlns="http://www.w3.org/2000/svg"', "\n") if alone else ("", "")
+    page = f'<rect width="{WIDTH}" height="{top}" style="fill:var(--page)"/>'
+    return f"{head}{space}><style>{style}</style>{page}{''.join(parts)}</svg>{end}"
+
+
+def _drawn(chart: Chart) -> tuple[str, int]:
+    """The inside of a chart and its height."""
+    kinds = {"stacked": _stacked, "waterfall": _waterfall, "points": _points, "lines": _lines}
+    return kinds[chart.kind](chart)
 
 
 def _scale(chart: Chart) -> float:
@@ -213,6 +238,41 @@ def _points(chart: Chart) -> tuple[str, int]:
     return "".join(drawn), HEIGHT
 
 
+def _lines(chart: Chart) -> tuple[str, int]:
+    """Lines over two axes, both from zero, with a limit across and a key below."""
+    xs = [x for line in chart.lines for x, _ in line.points]
+    ys = [y for line in chart.lines for _, y in line.points] + ([chart.limit] if chart.limit else [])
+    told_x = chart.told_x or chart.told
+    wide, high = max(xs, default=0.0) or 1.0, max(ys, default=0.0) or 1.0
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return (
+            _LEFT + x / wide * (WIDTH - 20 - _LEFT),
+            HEIGHT - _BOTTOM - y / high * (HEIGHT - _BOTTOM - 24),
+        )  # fmt: skip
+
+    drawn = [f'<path class="axis" fill="none" d="M{_LEFT} 8V{HEIGHT - _BOTTOM}H{WIDTH - 10}"/>']
+    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        anchor = "end" if part == 1.0 else "middle"
+        drawn.append(_text(place(part * wide, 0.0)[0], HEIGHT - _BOTTOM + 18, told_x(part * wide), "dim", anchor))
+        drawn.append(_text(_LEFT - 8, place(0.0, part * high)[1] + 4, chart.told(part * high), "dim", "end"))
+    drawn.append(_text((_LEFT + WIDTH) / 2, HEIGHT - 8, chart.axes[0], "dim", "middle"))
+    drawn.append(_text(4, 12, chart.axes[1], "dim"))
+    for line in chart.lines:
+        path = "L".join("{:.1f} {:.1f}".format(*place(x, y)) for x, y in line.points)
+        title = f"<title>{escape(line.label)}</title>"
+        drawn.append(
+            f'<path fill="none" stroke="{chart.shade(line.label)}" stroke-width="1.5" d="M{path}">{title}</path>'
+        )
+    if chart.limit:
+        y = place(0.0, chart.limit)[1]
+        drawn.append(f'<path class="axis" stroke-dasharray="4 3" d="M{_LEFT} {y:.1f}H{WIDTH - 10}"/>')
+        words = f"{chart.limit_label} {chart.told(chart.limit)}"
+        drawn.append(_text(WIDTH - 20, y - 5, words, "dim", "end"))
+    key, height = _key(chart, HEIGHT + 6)
+    return "".join(drawn) + key, height + 10
+
+
 def chart_png(chart: Chart) -> bytes:
     """The chart as PNG. Raises BackendMissing where matplotlib is not installed."""
     return picture(lambda figure: _draw(figure, chart), ".png")
@@ -228,6 +288,9 @@ def _draw(figure: object, chart: Chart) -> None:
         axes.set_ylabel(chart.axes[1])
         axes.xaxis.set_major_formatter(lambda value, _place: told_x(value))
         axes.yaxis.set_major_formatter(lambda value, _place: chart.told(value))
+        return
+    if chart.kind == "lines":
+        _draw_lines(axes, chart)
         return
     falling = chart.kind == "waterfall"
     rows = [(name, ((name, value),)) for name, value in chart.bars[0].parts] if falling else []
@@ -247,3 +310,17 @@ def _draw(figure: object, chart: Chart) -> None:
     if not falling:
         handles = [axes.barh(0, 0, color=chart.shade(name), label=name) for name in chart.parts]
         axes.legend(handles=handles, fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.1))
+
+
+def _draw_lines(axes: Any, chart: Chart) -> None:
+    told_x = chart.told_x or chart.told
+    for line in chart.lines:
+        axes.plot(*zip(*line.points, strict=True), color=chart.shade(line.label), label=line.label, linewidth=1)
+    if chart.limit:
+        axes.axhline(chart.limit, color="#5c5c5c", linestyle="--", linewidth=1)
+    axes.set_xlabel(chart.axes[0])
+    axes.set_ylabel(chart.axes[1])
+    axes.set_ylim(bottom=0.0)
+    axes.xaxis.set_major_formatter(lambda value, _place: told_x(value))
+    axes.yaxis.set_major_formatter(lambda value, _place: chart.told(value))
+    axes.legend(fontsize=7)

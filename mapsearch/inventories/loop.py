@@ -1,0 +1,154 @@
+"""The loop of training and rollout: what `mapsearch loop` reads.
+
+Contents: LengthSpec, TrainingSide, RolloutSide, PublishPath, QueueBounds, StalenessBudget, LoopRun, Loop.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from mapsearch.inventories.base import Inventory
+from mapsearch.records import Record
+from mapsearch.units import Seconds
+
+_MOST_VALUES = 100_000
+Tokens = Annotated[float, Field(gt=0, le=1e18)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class LengthSpec(Record):
+    """Tokens of a trajectory: measured values, quantiles, or a mean and its spread. One of the three."""
+
+    values: list[Tokens] = Field(default_factory=list, max_length=_MOST_VALUES)
+    """Lengths that occur."""
+    weights: list[Annotated[float, Field(ge=0)]] = Field(default_factory=list, max_length=_MOST_VALUES)
+    """How often each of `values` occurs, in any scale; left out: equally often."""
+    quantiles: dict[Share, Tokens] = Field(default_factory=dict, max_length=1000)
+    """Share of trajectories: the length that it does not exceed; from 0 to 1, straight lines between."""
+    mean: Tokens | None = None
+    """Mean of a lognormal distribution."""
+    cv: float | None = Field(default=None, ge=0, le=10)
+    """Its standard deviation over its mean; 0: all alike."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> LengthSpec:
+        ways = [bool(self.values), bool(self.quantiles), self.mean is not None]
+        if sum(ways) != 1:
+            raise ValueError("takes one of values, quantiles, or mean with cv")
+        if (self.mean is None) != (self.cv is None):
+            raise ValueError("mean and cv are given together; cv 0 says that all trajectories are alike")
+        if self.weights and (len(self.weights) != len(self.values) or not sum(self.weights) > 0):
+            raise ValueError(
+                f"has {len(self.weights)} weights for {len(self.values)} values; give one each, not all zero"
+            )
+        rising = sorted(self.quantiles.items())
+        if rising and (rising[0][0] != 0 or rising[-1][0] != 1):
+            raise ValueError("quantiles begin at 0 (the shortest) and end at 1 (the longest)")
+        if any(later[1] < earlier[1] for earlier, later in pairwise(rising)):
+            raise ValueError("quantiles fall; a larger share has a longer length")
+        return self
+
+
+class TrainingSide(Record):
+    """The trainer. Batch and step as numbers, or those of a mapping in an answer."""
+
+    batch_tokens: Tokens | None = None
+    """Tokens of one training batch, after the filter."""
+    step: Seconds | None = None
+    """One training step without waiting."""
+    answer: str = ""
+    """`ANSWER.json` or `ANSWER.json#2`, as `mapsearch solve --format json` wrote it: batch and step are its mapping's;
+    a path beside this file."""
+
+    @model_validator(mode="after")
+    def _known(self) -> TrainingSide:
+        if not self.answer and (self.batch_tokens is None or self.step is None):
+            raise ValueError("needs batch_tokens and step, or the answer that they are read from")
+        if self.step == 0.0:
+            raise ValueError("step takes no time; write the seconds of one training step")
+        return self
+
+
+class RolloutSide(Record):
+    """The rollout pool."""
+
+    tokens_per_s: Tokens
+    """All trajectories together when none waits, before the filter."""
+    concurrency: int = Field(gt=0, le=100_000)
+    """Trajectories under way at once; each has the same share of the rate."""
+    lengths: LengthSpec
+    spread: float = Field(default=0.0, ge=0, le=3)
+    """Standard deviation over mean of the time per token between trajectories (lognormal); 0: all alike."""
+    kept_share: float = Field(default=1.0, gt=0, le=1)
+    """Share of trajectories that reward and filter let through."""
+
+
+class PublishPath(Record):
+    """How a version reaches the rollout pool."""
+
+    time: Seconds
+    """From the end of an update to the moment at which rollout has it."""
+    stall: Seconds = 0.0
+    """Part of it in which training stands still."""
+    pause: Seconds = 0.0
+    """Last part of it, in which rollout stands still."""
+    order: Literal["latest", "every"] = "latest"
+    """Which version is next: the newest one, or each in turn."""
+    switch: Literal["finish", "drain", "in-flight"] = "finish"
+    """Trajectories under way end on their version; or none begins until all have ended; or they go on with new weights
+    and hold tokens of two versions."""
+
+
+class QueueBounds(Record):
+    """Tokens that have ended and wait for training."""
+
+    least: float = Field(default=0.0, ge=0)
+    """What a step leaves in the queue."""
+    most: Tokens | None = None
+    """A trajectory that finds no room waits in its place; left out: no bound."""
+
+
+class StalenessBudget(Record):
+    """How old a sample may be at its use; left out: no limit."""
+
+    versions: int | None = Field(default=None, ge=0, le=1_000_000)
+    """Updates between the version that generated it and the one that trains on it."""
+    age: Seconds | None = None
+    """From its first token to its use."""
+    tokens: float | None = Field(default=None, ge=0)
+    """Trained tokens between the two versions."""
+
+
+class LoopRun(Record):
+    """What is simulated."""
+
+    steps: int = Field(default=200, ge=20, le=100_000)
+    """Training steps; figures are of the second half."""
+    seed: int = Field(default=0, ge=0)
+
+
+class Loop(Inventory):
+    """Training and rollout side by side, the path between them, and how old samples may be."""
+
+    kind: ClassVar[str] = "loop"
+    name: str = Field(default="loop", min_length=1)
+    training: TrainingSide
+    rollout: RolloutSide
+    publish: PublishPath
+    queue: QueueBounds = QueueBounds()
+    budget: StalenessBudget = StalenessBudget()
+    policy: Literal["wait", "drop", "down-weight"] = "wait"
+    """Samples over the budget: rollout begins none that could become one; they are thrown away before use; they are
+    used with less weight."""
+    decay: float | None = Field(default=None, gt=0, le=1)
+    """With `down-weight`: factor of a sample's weight for each version over the budget."""
+    run: LoopRun = LoopRun()
+
+    @model_validator(mode="after")
+    def _weighted(self) -> Loop:
+        if self.policy == "down-weight" and self.decay is None:
+            raise ValueError("policy down-weight needs decay, the factor for each version over the budget")
+        return self

@@ -1,0 +1,343 @@
+"""The loop event by event (simpy). It knows no formula of the steady state: it is their oracle.
+
+Contents: Sample, Batch, Moment, Trace, simulate.
+
+Processes: one per trajectory that may be under way, one trainer, one publisher. Trajectories are taken by training in
+the order in which they ended. The same facts and seed give the same events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mapsearch.looping.facts import LoopFacts
+
+_BLOCK = 4096
+_ROUNDING = 1e-9
+
+
+class Sample(NamedTuple):
+    """A trajectory that has ended."""
+
+    version: int
+    started_s: float
+    queued_s: float
+    tokens: float
+    mixed: bool
+    """Weights were switched under it."""
+
+
+class Batch(NamedTuple):
+    """What one training step took."""
+
+    taken_s: float
+    waited_s: float
+    """Training stood still for so long because the queue held less than a batch."""
+    tokens: float
+    samples: int
+    lag_mean: float
+    lag_most: int
+    age_mean_s: float
+    age_most_s: float
+    queued_mean_s: float
+    """Of its tokens."""
+    lags: tuple[tuple[int, int], ...]
+    """Versions behind, and how many samples were."""
+    weight: float
+    """Mean weight of its tokens."""
+    over_tokens: float
+    mixed_samples: int
+
+
+class Moment(NamedTuple):
+    """The state between two events."""
+
+    time_s: float
+    queue_tokens: float
+    trained: int
+    rolled: int
+    unpublished: int
+    """Versions that wait for the publisher."""
+
+
+@dataclass
+class Trace:
+    """A run: its batches, the state at every take and update, and totals up to each batch."""
+
+    batches: list[Batch] = field(default_factory=list)
+    moments: list[Moment] = field(default_factory=list)
+    totals: list[tuple[float, ...]] = field(default_factory=list)
+    """At each take: seconds, token-seconds in the queue, tokens kept, tokens dropped, slot-seconds of work."""
+    stalled: bool = False
+    """Training waited longer than `patience_s` for a batch, and the run was ended."""
+
+
+def simulate(facts: LoopFacts, *, steps: int, seed: int = 0, patience_s: float | None = None) -> Trace:
+    """The loop from its start with an empty queue and one version, for so many training steps.
+
+    `patience_s`: how long training waits for a batch before it counts as starved for good; by default thirty times
+    what a batch and a publication take.
+    """
+    import simpy
+
+    world = _World(simpy.Environment(), facts, np.random.default_rng(seed), steps)
+    supply_s = facts.batch_tokens / facts.kept_tokens_per_s + facts.seconds(facts.lengths.longest)
+    patience = patience_s or 30.0 * (supply_s + facts.train_s + facts.publish_s)
+    world.env.process(world.watch(patience))
+    world.env.run(until=world.done)
+    return world.trace
+
+
+class _World:
+    def __init__(self, env: Any, facts: LoopFacts, chance: np.random.Generator, steps: int) -> None:
+        self.env, self.facts, self.chance, self.steps = env, facts, chance, steps
+        self.trace = Trace()
+        self.queue: deque[Sample] = deque()
+        self.queued = 0.0
+        self.area, self.area_s = 0.0, 0.0
+        self.kept = self.dropped = self.consumed = self.coming = self.worked_s = 0.0
+        self.trained = self.rolled = self.running = self.switches = 0
+        self.blocked: deque[tuple[Any, Sample]] = deque()
+        self.parked: deque[Any] = deque()
+        self.versions: deque[int] = deque()
+        self.draining = False
+        self.paused_s, self.pause_from, self.pause_end = 0.0, math.inf, env.event()
+        self.done, self.fed, self.news, self.empty = env.event(), env.event(), env.event(), env.event()
+        self.draws = self._draws()
+        for _ in range(facts.concurrency):
+            env.process(self.slot())
+        env.process(self.trainer())
+        env.process(self.publisher())
+
+    def _draws(self) -> Generator[tuple[float, float, bool], None, None]:
+        """Tokens, seconds of work and fate of one trajectory after the other."""
+        facts = self.facts
+        width = math.sqrt(math.log1p(facts.speed_cv**2))
+        while True:
+            tokens = facts.lengths.drawn(self.chance, _BLOCK)
+            slow = np.exp(width * self.chance.standard_normal(_BLOCK) - 0.5 * width * width)
+            kept = self.chance.random(_BLOCK) < facts.kept_share
+            seconds = tokens * slow * (facts.concurrency / facts.rollout_tokens_per_s)
+            yield from zip(tokens.tolist(), seconds.tolist(), kept.tolist(), strict=True)
+
+    # Rollout
+
+    def may_start(self) -> bool:
+        """Whether a trajectory may begin: not during a switch, and with `wait` none that could be used too late."""
+        facts = self.facts
+        if self.draining:
+            return False
+        if facts.policy != "wait":
+            return True
+        # Lengths are known here as they are in no real pool; a pool that counts trajectories paces the same on average.
+        ahead = self.queued + self.coming + _ROUNDING
+        if math.isfinite(facts.versions_allowed):
+            allowed = (self.rolled + facts.versions_allowed + 1) * facts.batch_tokens - self.consumed
+            if ahead >= allowed:
+                return False
+        return ahead < facts.most_system_tokens
+
+    def slot(self) -> Generator[Any, Any, None]:
+        """One trajectory after the other."""
+        env = self.env
+        while True:
+            while not self.may_start():
+                self.parked.append(env.event())
+                yield self.parked[-1]
+            tokens, seconds, kept = next(self.draws)
+            started, version, switches = env.now, self.rolled, self.switches
+            self.running += 1
+            self.coming += kept * tokens
+            yield from self.work(seconds)
+            self.worked_s += seconds
+            if kept:
+                sample = Sample(version, started, env.now, tokens, self.switches > switches)
+                if self.has_room(tokens):
+                    self.put(sample)
+                else:
+                    waits = env.event()
+                    self.blocked.append((waits, sample))
+                    self.ended()
+                    yield waits
+            self.running -= 1
+            self.coming -= kept * tokens
+            self.ended()
+
+    def ended(self) -> None:
+        """Tell the publisher when no trajectory generates any more; one that waits for room has ended."""
+        if self.running <= len(self.blocked) and not self.empty.triggered:
+            self.empty.succeed()
+
+    def work(self, seconds: float) -> Generator[Any, Any, None]:
+        """So many seconds of generation; pauses of the pool are added to them."""
+        env = self.env
+        until = self.clock() + seconds
+        while (left := until - self.clock()) > _ROUNDING * seconds:
+            yield self.pause_end if env.now >= self.pause_from else env.timeout(left)
+
+    def clock(self) -> float:
+        """Seconds in which the pool was not paused."""
+        return float(min(self.env.now, self.pause_from) - self.paused_s)
+
+    def unpark(self) -> None:
+        """Let trajectories begin that may."""
+        waiting, self.parked = self.parked, deque()
+        for event in waiting:
+            event.succeed()
+
+    # Queue
+
+    def has_room(self, tokens: float) -> bool:
+        """Room up to the bound; what training waits for is always let in."""
+        return self.queued + tokens <= self.facts.most_queue_tokens or self.queued < self.needed()
+
+    def needed(self) -> float:
+        """Tokens that the next step takes: batches are whole trajectories, of the right size on average."""
+        return (self.trained + 1) * self.facts.batch_tokens - self.consumed + self.facts.least_queue_tokens
+
+    def level(self, change: float) -> None:
+        """Change the queue's level, and keep the area under it."""
+        self.area += self.queued * (self.env.now - self.area_s)
+        self.area_s = self.env.now
+        self.queued += change
+
+    def put(self, sample: Sample) -> None:
+        """A sample into the queue, or away when it is over the budget already."""
+        self.kept += sample.tokens
+        if self.facts.policy == "drop" and self.over(sample):
+            self.dropped += sample.tokens
+            return
+        self.level(sample.tokens)
+        self.queue.append(sample._replace(queued_s=self.env.now))
+        if self.queued >= self.needed() - _ROUNDING and not self.fed.triggered:
+            self.fed.succeed()
+
+    def over(self, sample: Sample) -> bool:
+        return self.facts.over(self.trained - sample.version, self.env.now - sample.started_s)
+
+    def purge(self) -> None:
+        """Throw away what is over the budget."""
+        if self.facts.policy != "drop" or not any(self.over(sample) for sample in self.queue):
+            return
+        left = [sample for sample in self.queue if not self.over(sample)]
+        tokens = self.queued - sum(sample.tokens for sample in left)
+        self.dropped += tokens
+        self.level(-tokens)
+        self.queue = deque(left)
+        self.unblock()
+
+    def unblock(self) -> None:
+        """Let ended trajectories into the queue while there is room, then new ones begin."""
+        while self.blocked and self.has_room(self.blocked[0][1].tokens):
+            event, sample = self.blocked.popleft()
+            self.put(sample)
+            event.succeed()
+        self.unpark()
+
+    # Training
+
+    def trainer(self) -> Generator[Any, Any, None]:
+        """Take a batch, train, hand the version to the publisher."""
+        env, facts = self.env, self.facts
+        while len(self.trace.batches) < self.steps:
+            waiting_from = env.now
+            self.purge()
+            while self.queued < self.needed() - _ROUNDING:
+                self.fed = env.event()
+                yield self.fed
+                self.purge()
+            self.take(env.now - waiting_from)
+            yield env.timeout(facts.train_s)
+            self.trained += 1
+            self.versions.append(self.trained)
+            if not self.news.triggered:
+                self.news.succeed()
+            self.mark()
+            if facts.publish_stall_s:
+                yield env.timeout(facts.publish_stall_s)
+        self.done.succeed()
+
+    def take(self, waited_s: float) -> None:
+        """The oldest samples of the queue into a batch."""
+        self.mark()
+        wanted, taken, got = self.needed() - self.facts.least_queue_tokens - _ROUNDING, [], 0.0
+        while got < wanted:
+            taken.append(self.queue.popleft())
+            got += taken[-1].tokens
+        self.level(-got)
+        self.consumed += got
+        self.trace.batches.append(self.batch(taken, got, waited_s))
+        self.trace.totals.append((self.env.now, self.area, self.kept, self.dropped, self.worked_s))
+        self.unblock()
+        self.mark()
+
+    def batch(self, taken: list[Sample], tokens: float, waited_s: float) -> Batch:
+        """What is told of a batch."""
+        facts, now, count = self.facts, self.env.now, len(taken)
+        lags = [self.trained - sample.version for sample in taken]
+        ages = [now - sample.started_s for sample in taken]
+        weight = over = 0.0
+        for sample, lag, age in zip(taken, lags, ages, strict=True):
+            late = facts.over(lag, age)
+            over += sample.tokens * late
+            beyond = max(lag - facts.versions_allowed, 1.0) if late else 0.0
+            weight += sample.tokens * (facts.decay**beyond if facts.policy == "down-weight" else 1.0)
+        queued = sum(sample.tokens * (now - sample.queued_s) for sample in taken)
+        mixed = sum(sample.mixed for sample in taken)
+        return Batch(now, waited_s, tokens, count, sum(lags) / count, max(lags), sum(ages) / count, max(ages),
+                     queued / tokens, tuple(sorted(Counter(lags).items())), weight / tokens, over, mixed)  # fmt: skip
+
+    def mark(self) -> None:
+        """Keep the state."""
+        self.trace.moments.append(
+            Moment(self.env.now, self.queued, self.trained, self.rolled, len(self.versions))
+        )  # fmt: skip
+
+    # Publishing
+
+    def publisher(self) -> Generator[Any, Any, None]:
+        """One version after the other to the rollout pool."""
+        env, facts = self.env, self.facts
+        while True:
+            if not self.versions:
+                self.news = env.event()
+                yield self.news
+            version = self.versions.popleft()
+            if facts.publishing == "latest":
+                while self.versions:
+                    version = self.versions.popleft()
+            yield env.timeout(facts.publish_s - facts.pause_s)
+            if facts.switching == "drain":
+                yield from self.drained()
+            if facts.pause_s:
+                self.pause_from, self.pause_end = env.now, env.event()
+                yield env.timeout(facts.pause_s)
+                self.paused_s += env.now - self.pause_from
+                self.pause_from = math.inf
+                self.pause_end.succeed()
+            self.rolled, self.draining = version, False
+            self.switches += facts.switching == "in-flight"
+            self.unpark()
+
+    def drained(self) -> Generator[Any, Any, None]:
+        """Until no trajectory generates."""
+        self.draining = True
+        while self.running > len(self.blocked):
+            self.empty = self.env.event()
+            yield self.empty
+
+    def watch(self, patience_s: float) -> Generator[Any, Any, None]:
+        """End a run whose training starves for good."""
+        seen = -1
+        while len(self.trace.batches) > seen:
+            seen = len(self.trace.batches)
+            yield self.env.timeout(patience_s)
+        self.trace.stalled = True
+        if not self.done.triggered:
+            self.done.succeed()
