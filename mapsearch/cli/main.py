@@ -48,6 +48,7 @@ COMMANDS = {
     "placement": ("mapsearch.cli.placement:command", "Ranks on devices, where groups live, files for launchers."),
     "export": ("mapsearch.cli.export:command", "Write a mapping as the launch file of a framework."),
     "import": ("mapsearch.cli.importing:command", "Read a launch file as a case, a mapping or a run."),
+    "experts": ("mapsearch.cli.experts:command", "Router load by expert and rank, and experts placed on ranks."),
     "calibrate": ("mapsearch.cli.calibrate:command", "Fit the numbers of a profile to measurements."),
     "schema": ("mapsearch.cli.schema:command", "Print the JSON Schema of an input file or of the answer."),
     "completion": ("mapsearch.cli.completion:command", "Print the completion script of a shell."),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mapsearch.audited import Audit
     from mapsearch.comparison import Comparison
     from mapsearch.contract import Contract
+    from mapsearch.expert_load import ExpertLoad
     from mapsearch.explanation import Explanation
     from mapsearch.front import Front
     from mapsearch.guideline import Guidelines
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         | Front
         | Sensitivity
         | Comparison
+        | ExpertLoad
         | Explanation
         | Guidelines
         | Placement

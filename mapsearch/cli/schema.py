@@ -36,6 +36,7 @@ DOCUMENTS = {
     "check": "mapsearch.answer:CheckReport",
     "placement": "mapsearch.placement:Placement",
     "audit": "mapsearch.audited:Audit",
+    "expert-load": "mapsearch.expert_load:ExpertLoad",
     "verdict": "mapsearch.verdict:Verdict",
     "simulation": "mapsearch.simulation:Simulation",
     "export": "mapsearch.exported:Exported",

@@ -15,6 +15,7 @@ from mapsearch.answer import Answer, CheckReport
 from mapsearch.audited import Audit
 from mapsearch.comparison import Comparison
 from mapsearch.contract import Contract, contract_records
+from mapsearch.expert_load import ExpertLoad
 from mapsearch.explanation import Explanation
 from mapsearch.front import Front
 from mapsearch.guideline import Guidelines, guideline_records
@@ -25,6 +26,7 @@ from mapsearch.reports.audits import audit_lines, audit_markdown, audit_records
 from mapsearch.reports.cases import verdict_lines, verdict_markdown, verdict_records
 from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
 from mapsearch.reports.contracts import contract_lines, contract_markdown
+from mapsearch.reports.expert_loads import expert_load_lines, expert_load_markdown, expert_load_records
 from mapsearch.reports.explanations import explanation_lines, explanation_markdown, explanation_records
 from mapsearch.reports.flat import answer_records, markdown_text, report_records
 from mapsearch.reports.fronts import front_lines, front_markdown, front_records
@@ -64,6 +66,7 @@ VIEWS: dict[type, View] = {
     Reproduction: View(reproduction_lines, reproduction_records, reproduction_markdown),
     Audit: View(audit_lines, audit_records, audit_markdown),
     LoopReport: View(loop_lines, loop_records, loop_markdown),
+    ExpertLoad: View(expert_load_lines, expert_load_records, expert_load_markdown),
     Comparison: View(comparison_lines, comparison_records, comparison_markdown),
 }
 """Kind of result: its views."""

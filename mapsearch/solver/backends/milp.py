@@ -1,6 +1,6 @@
 """PuLP with HiGHS, or CBC where HiGHS is missing: maxima as rows, with a selector where an upper side is needed.
 
-Contents: Milp, STATUS.
+Contents: Milp, STATUS, watched, quiet.
 
 A row `z >= argument` is enough for a maximum that only ever makes a sum larger which is bounded from above or
 minimised: any solution stays one when z sinks to the maximum. The others also get `z <= argument` for one argument.
@@ -67,7 +67,7 @@ class Milp(RoundsBackend):
         library = self._library()
         if library is None:
             raise BackendMissing("backend milp needs PuLP with HiGHS or CBC: pip install pulp highspy")
-        with _quiet():
+        with quiet():
             return _Session(encoding, at_most, minimise, library)
 
 
@@ -146,10 +146,10 @@ class _Session(Session):
     def solve(self, seconds: float) -> Raw:
         limit = None if math.isinf(seconds) else max(seconds, 0.1)
         common = {"msg": False, "timeLimit": limit, "gapRel": 0.0, "gapAbs": 0.0, "threads": 1}
-        with _quiet():
+        with quiet():
             if self.library == "highs":
                 exact = {"mip_feasibility_tolerance": 1e-9, "primal_feasibility_tolerance": 1e-9, "random_seed": 1}
-                self.problem.solve(self.pulp.HiGHS(**common, **exact, **_watched()))
+                self.problem.solve(self.pulp.HiGHS(**common, **exact, **watched()))
             else:
                 options = ["primalTolerance 1e-9", "integerTolerance 1e-9", "randomSeed 1"]
                 solver = self.pulp.PULP_CBC_CMD(**common, options=options)
@@ -165,7 +165,7 @@ class _Session(Session):
         return Raw(status, (number, _largest(self.attention[number]), _largest(self.expert[number])))
 
 
-def _watched() -> dict[str, Any]:
+def watched() -> dict[str, Any]:
     """PuLP's arguments with which HiGHS looks every now and then whether the user wants to stop."""
     import highspy
 
@@ -181,12 +181,12 @@ def _watched() -> dict[str, Any]:
 
 
 def _runs(make: Any) -> bool:
-    with _quiet():
+    with quiet():
         return bool(make(msg=False).available())
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without PuLP 3's notes on what PuLP 4 will call differently: the dependency is kept below 4."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

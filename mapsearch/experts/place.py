@@ -1,0 +1,223 @@
+"""The best placement of one layer's experts: by rule, by exchanges, and by a solver where a gap is left.
+
+Contents: Placed, place, groups_solved, solved, spread_over_layers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapsearch.experts.bounds import Bound, bound_of
+from mapsearch.experts.greedy import (
+    copies_of,
+    filled,
+    grouped_nodes,
+    groups_on_nodes,
+    improved,
+    longest_first,
+    members_of,
+    node_problem,
+    quieter,
+    split_to,
+)
+from mapsearch.solver.backends.experts import TOLERANCE, ExpertProblem, literals_of, solve_experts
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Solver = Literal["cpsat", "milp"]
+MOST_LITERALS = 2**16
+"""Programs above this are not given to a solver: they would not be built in reasonable time."""
+_SPLITS = 12
+"""Sizes of the largest copy that are tried, from the mean of a rank down to the smallest possible."""
+_TRIALS = 200
+"""Handovers of a copy that are tried in a layer or node."""
+_CANDIDATES = 8
+"""Experts that may take a copy, and that may give one."""
+_NEAR = 1e-3
+"""No further size is tried this near the bound."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A layer's experts on ranks."""
+
+    problem: ExpertProblem
+    placement: Ints
+    """(ranks, slots): experts."""
+    greedy: Ints
+    """The greedy rule's placement."""
+    bound: Bound
+    proof: Literal["bound", "cpsat", "milp", ""] = ""
+    traffic_proven: bool = False
+
+    @property
+    def worst(self) -> float:
+        """Load of the worst rank."""
+        return self.problem.worst(self.placement)
+
+    @property
+    def gap(self) -> float:
+        """How far the worst rank may be above the best one; 0 when proven."""
+        return 0.0 if self.proof else max(0.0, self.worst / self.bound.value - 1.0)
+
+
+def place(problem: ExpertProblem) -> Placed:
+    """The placement by rule and exchanges, held against the bound; never worse than the greedy rule's."""
+    bound = bound_of(problem)
+    greedy = longest_first(problem)
+    found = _by_node(problem) if problem.grouped else _flat(problem, greedy, bound.value)
+    placement = quieter(problem, found if problem.worst(found) <= problem.worst(greedy) else greedy)
+    reached = problem.worst(placement) <= bound.value * (1.0 + TOLERANCE)
+    return Placed(problem, placement, greedy, bound, "bound" if reached else "")
+
+
+def _flat(problem: ExpertProblem, greedy: Ints, bound: float) -> Ints:
+    """The best found without groups: exchanges from the greedy rule on, and with copies handed out in other ways."""
+    best = improved(problem, greedy, bound)
+    if problem.copies == 0:
+        return best
+    loads, most = problem.loads, problem.most_copies
+    smallest = float((loads / copies_of(loads, problem.copies, most)).max())
+    largest = max(float(loads.sum()) / problem.ranks, smallest)
+    tried = set[bytes]()
+    for part in range(_SPLITS + 1):
+        if problem.worst(best) <= bound * (1.0 + _NEAR):
+            break
+        counts = split_to(loads, problem.copies, most, largest + (smallest - largest) * part / _SPLITS)
+        if counts is None or counts.tobytes() in tried:
+            continue
+        tried.add(counts.tobytes())
+        found = improved(problem, filled(problem, counts), bound)
+        best = found if problem.worst(found) < problem.worst(best) else best
+    return _recopied(problem, best, bound)
+
+
+def _recopied(problem: ExpertProblem, best: Ints, bound: float) -> Ints:
+    """One copy taken from an expert and given to another, as long as that makes the worst rank lighter."""
+    counts = np.bincount(best.ravel(), minlength=problem.experts)
+    trials = _TRIALS
+    moved = True
+    while moved and problem.worst(best) > bound * (1.0 + _NEAR):
+        moved = False
+        for giver, taker in _handovers(problem, counts):
+            if trials == 0:
+                return best
+            trials -= 1
+            changed = counts.copy()
+            changed[giver] -= 1
+            changed[taker] += 1
+            found = improved(problem, filled(problem, changed), bound)
+            if problem.worst(found) < problem.worst(best) * (1.0 - TOLERANCE):
+                best, counts, moved = found, changed, True
+                break
+    return best
+
+
+def _handovers(problem: ExpertProblem, counts: Ints) -> list[tuple[int, int]]:
+    """Experts that may give a copy and that may take one, the likeliest first: light givers, heavy takers."""
+    share = problem.loads / counts
+    takers = [int(e) for e in np.argsort(-share, kind="stable") if counts[e] < problem.most_copies][:_CANDIDATES]
+    after = problem.loads / np.maximum(counts - 1, 1)
+    givers = [int(e) for e in np.argsort(after, kind="stable") if counts[e] > 1][:_CANDIDATES]
+    return [(giver, taker) for giver in givers for taker in takers if giver != taker]
+
+
+def _by_node(problem: ExpertProblem) -> Ints:
+    """The best found with groups: groups to nodes, then each node by itself."""
+    return _in_nodes(problem, grouped_nodes(problem))
+
+
+def _in_nodes(problem: ExpertProblem, nodes: Ints) -> Ints:
+    """Each node by itself, with these groups."""
+    placed = []
+    for groups in nodes:
+        members = members_of(problem, groups)
+        node = node_problem(problem, members)
+        placed.append(members[_flat(node, longest_first(node), bound_of(node).value)])
+    return np.concatenate(placed)
+
+
+def groups_solved(placed: Placed, solver: Solver, effort: float) -> Placed:
+    """The same layer with groups on nodes by a solver: the heaviest node as light as it can be, which is a bound of the
+    worst rank as well. Raises BackendMissing."""
+    problem = placed.problem
+    coarse = groups_on_nodes(problem)
+    size = problem.experts // problem.groups
+    start = np.stack([np.unique(part // size) for part in placed.placement.reshape(problem.nodes, -1)])
+    found = solve_experts(coarse, start, solver, effort)
+    if not found.worst_proven:
+        return placed
+    least = Bound(coarse.worst(found.placement) / problem.per_node, "heaviest node, groups as even as can be")
+    bound = max(placed.bound, least, key=lambda one: one.value)
+    other = quieter(problem, _in_nodes(problem, found.placement))
+    placement = other if problem.worst(other) < placed.worst * (1.0 - TOLERANCE) else placed.placement
+    reached = problem.worst(placement) <= bound.value * (1.0 + TOLERANCE)
+    return replace(placed, placement=placement, bound=bound, proof="bound" if reached else placed.proof)
+
+
+def solved(placed: Placed, solver: Solver, effort: float) -> Placed:
+    """The same layer by a solver, from that placement on. Raises BackendMissing."""
+    problem = placed.problem
+    if problem.grouped and (problem.groups == problem.nodes or literals_of(problem) > MOST_LITERALS):
+        return _nodes_solved(placed, solver, effort)
+    if literals_of(problem) > MOST_LITERALS:
+        return placed
+    found = solve_experts(problem, placed.placement, solver, effort)
+    placement = found.placement if found.traffic_proven else quieter(problem, found.placement)
+    proof = solver if found.worst_proven and not placed.proof else placed.proof
+    return replace(placed, placement=placement, proof=proof, traffic_proven=found.traffic_proven)
+
+
+def _nodes_solved(placed: Placed, solver: Solver, effort: float) -> Placed:
+    """Nodes one by one, the heaviest next, until it is proven to be as light as it can; with one group on each node
+    that proves the layer."""
+    problem = placed.problem
+    table = placed.placement.copy()
+    proven = set[int]()
+    while True:
+        loads = problem.rank_loads(table).reshape(problem.nodes, -1).max(axis=1)
+        node = int(np.argmax(loads))
+        if node in proven:
+            done = problem.groups == problem.nodes
+            return replace(placed, placement=table, proof=placed.proof or (solver if done else ""))
+        rows = slice(node * problem.per_node, (node + 1) * problem.per_node)
+        members = np.unique(table[rows])
+        inner = node_problem(problem, members)
+        if literals_of(inner) > MOST_LITERALS:
+            return replace(placed, placement=table)
+        found = solve_experts(inner, np.searchsorted(members, table[rows]), solver, effort)
+        table[rows] = members[found.placement]
+        if not found.worst_proven:
+            return replace(placed, placement=table)
+        proven.add(node)
+
+
+def spread_over_layers(layers: list[Placed]) -> list[Placed]:
+    """The same placements with ranks renamed, so that the heavy rank is another one in each layer.
+
+    Memory adds up over layers: the heaviest rank of a layer takes the name of the one that holds least so far. Ranks
+    keep their node; without nodes any rank may take any name.
+    """
+    if not layers:
+        return []
+    problem = layers[0].problem
+    units = problem.nodes if problem.nodes > 1 else 1
+    each = problem.ranks // units
+    held = np.zeros((units, each))
+    renamed = []
+    for layer in layers:
+        loads = layer.problem.rank_loads(layer.placement).reshape(units, each)
+        loads = loads / loads.mean()
+        table = layer.placement.reshape(units, each, -1)
+        new = np.empty_like(table)
+        for unit in range(units):
+            names = np.argsort(held[unit], kind="stable")
+            heavy = np.argsort(-loads[unit], kind="stable")
+            new[unit, names] = table[unit, heavy]
+            held[unit, names] += loads[unit, heavy]
+        renamed.append(replace(layer, placement=np.sort(new.reshape(problem.ranks, -1), axis=1)))
+    return renamed
