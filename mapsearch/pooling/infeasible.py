@@ -1,0 +1,138 @@
+"""Why no pair of mappings fits any division, and the least change that helps, solved again.
+
+Contents: explained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from mapsearch.costs import serving
+from mapsearch.errors import InputError
+from mapsearch.inputs import read_inputs
+from mapsearch.pooled import LeastChange
+from mapsearch.pooling.problem import Part, Pools
+from mapsearch.pooling.replicas import shapes_of
+from mapsearch.pooling.split import Found, best_pair
+from mapsearch.topologies.scale import scaled
+from mapsearch.topologies.spec import Topology
+
+MOST_TIMES = 64
+"""Times the cluster's outer units that are tried at most."""
+
+
+def explained(pools: Pools, found: Found) -> tuple[list[str], list[LeastChange]]:
+    """Sentences with numbers, and changes after which something fits."""
+    room = _without_room(pools)
+    if room is not None:
+        return room
+    why: list[str] = []
+    parts, changes = pools.parts(), []
+    statuses = {one.units: one.status for one in found.divisions}
+    if all(status == "rollout" for status in statuses.values()):
+        need, limit, hbm = _least_serving(pools, parts[0])
+        why.append(
+            f"no replica of {pools.model.name} fits: its leanest cut needs {need / 1e9:,.1f} GB per device for "
+            f"weights, buffers and one longest sequence, and {parts[0].serving.fabric.name} offers "
+            f"{limit / 1e9:,.1f} GB after context and reserve"
+        )
+        changes += _more_memory(pools, hbm)
+    else:
+        trained = [one for one in found.divisions if one.status == "training"]
+        most = max(one.training_devices for one in trained)
+        why.append(
+            f"where a replica fits beside it, training has at most {most:,} devices, and no mapping of "
+            f"{pools.model.name} fits on them"
+        )
+    changes += _more_devices(pools)
+    return why, changes
+
+
+def _without_room(pools: Pools) -> tuple[list[str], list[LeastChange]] | None:
+    """The case that no step, however long, keeps samples young enough."""
+    rollout = pools.rollout
+    held, every = rollout.queue.held_batches, rollout.publishing.every
+    if rollout.versions > held + every - 1:
+        return None
+    least = math.floor(held + every - 1) + 1
+    why = (
+        f"a sample may be {rollout.versions} versions old, but waiting in a queue of {held:g} batches and publishing "
+        f"every {every} steps alone take {held + every - 1:g}, so none is ever young enough"
+    )
+    again = replace(pools, rollout=rollout.replaced(versions=least))
+    best = best_pair(again).best
+    step_s = best.step_s if best else None
+    return [why], [LeastChange(what="versions", from_value=rollout.versions, to_value=least, step_s=step_s)]
+
+
+def _least_serving(pools: Pools, part: Part) -> tuple[float, float, float]:
+    """Bytes per device of the leanest replica, the limit, and the HBM at which they are equal."""
+    facts, demand = part.serving, pools.server.demand
+    copies = 2 if pools.rollout.publishing.in_flight == "side-by-side" else 1
+    sized: Any = {"model": facts.model, "serving": facts.serving}
+    needs = []
+    for shape in shapes_of(pools.model, pools.rollout, facts.fabric):
+        cut = (shape.tp, shape.dp, shape.ep)
+        longest = float(serving.cache_bytes_per_sequence(shape.tp, demand.most_tokens, **sized))
+        needs.append(copies * serving.weight_bytes(*cut, **sized) + serving.buffer_bytes(*cut, **sized) + longest)
+    limit = serving.hbm_limit_bytes(facts)
+    need = min(needs, default=math.inf)
+    return need, limit, facts.fabric.device.hbm_bytes + (need - limit) / (1.0 - facts.serving.reserve)
+
+
+def _more_memory(pools: Pools, hbm_bytes: float) -> list[LeastChange]:
+    """HBM at which the leanest replica fits, solved again; nothing where rollout has a cluster of its own."""
+    if pools.own is not None or not math.isfinite(hbm_bytes):
+        return []
+    whole = math.ceil(hbm_bytes / 1e8) * 1e8
+    device = pools.topology.device.model_copy(update={"hbm": whole})
+    best = best_pair(_on(pools, pools.topology.model_copy(update={"device": device}))).best
+    if best is None:
+        return []
+    before = pools.topology.device.hbm
+    return [LeastChange(what="hbm_bytes", from_value=before, to_value=whole, step_s=best.step_s)]
+
+
+def _on(pools: Pools, topology: Topology) -> Pools:
+    """The same question on another cluster."""
+    facts = pools.inputs.facts
+    inputs = read_inputs(facts.model, facts.run, topology, facts.profile, None)
+    return replace(pools, inputs=inputs, topology=topology)
+
+
+def _more_devices(pools: Pools) -> list[LeastChange]:
+    """The fewest devices, in whole outer units, on which something fits: doubled, then halved, solved each time."""
+    if pools.own is not None:
+        return []
+    each = pools.unit_devices
+
+    def solved(units: int) -> float | None:
+        try:
+            best = best_pair(_on(pools, scaled(pools.topology, units * each))).best
+        except InputError:  # the outermost level does not grow to so many
+            return None
+        return best.step_s if best else None
+
+    units, step_s = _least(solved, pools.units)
+    if step_s is None:
+        return []
+    return [LeastChange(what="devices", from_value=pools.units * each, to_value=units * each, step_s=step_s)]
+
+
+def _least(solved: Callable[[int], float | None], fails: int) -> tuple[int, float | None]:
+    """The least number above `fails` that is solved, and what it gives; what is between is taken to be in order."""
+    fits, found = 2 * fails, None
+    most = MOST_TIMES * fails
+    while found is None and fits <= most:
+        found = solved(fits)
+        fails, fits = (fails, fits) if found is not None else (fits, 2 * fits)
+    if found is None:
+        return fits, None
+    while fits - fails > 1:
+        middle = (fits + fails) // 2
+        here = solved(middle)
+        fails, fits, found = (middle, fits, found) if here is None else (fails, middle, here)
+    return fits, found
