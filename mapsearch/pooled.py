@@ -146,7 +146,8 @@ class TwoPools(_Record):
     why: list[str] = []
     """Why nothing fits."""
     changes: list[LeastChange] = []
-    seconds: float = 0.0
+    seconds: float = Field(default=0.0, exclude=True)
+    """How long it took; not in the document, which is the same for the same input."""
 
     def to_json(self) -> str:
         """The JSON document, keys in the order of the fields."""

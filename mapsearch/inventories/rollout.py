@@ -60,6 +60,8 @@ class Pool(Record):
 
     topology: str | None = None
     """Its own cluster, by name or file; left out: whole outer units of the training cluster, split by the search."""
+    profile: str | None = None
+    """Efficiencies of its own cluster. Left out: those of training on the same device, else the built-in ones."""
     link: Link = Link()
 
 

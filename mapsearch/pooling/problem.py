@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mapsearch.calibration.shipped import default_profile
+from mapsearch.calibration.shipped import default_profile, profile_named
 from mapsearch.costs import transfer
 from mapsearch.costs.estimate import layers_per_stage
 from mapsearch.costs.pacing import Pace
@@ -108,12 +108,19 @@ class Pools:
         facts = self.inputs.facts
         if self.own is not None:
             fabric = fabric_of(self.own)
-            serving = ServingFacts(self.model, self.rollout.serving, fabric, default_profile(fabric))
+            serving = ServingFacts(self.model, self.rollout.serving, fabric, self._profile_of(fabric))
             return Part(0, facts, self.topology, serving)
         trains = scaled(self.topology, units * self.unit_devices)
         serves = fabric_of(scaled(self.topology, (self.units - units) * self.unit_devices))
         serving = ServingFacts(self.model, self.rollout.serving, serves, facts.profile)
         return Part(units, replace(facts, fabric=fabric_of(trains)), trains, serving)
+
+    def _profile_of(self, fabric: Fabric) -> Profile:
+        """Efficiencies of the rollout pool's own cluster."""
+        facts = self.inputs.facts
+        if self.rollout.pool.profile is not None:
+            return profile_named(self.rollout.pool.profile)
+        return facts.profile if fabric.device.name == facts.fabric.device.name else default_profile(fabric)
 
     def link_bytes_per_s(self, part: Part) -> float:
         """What one device of either pool gets of the way between them, one way, as large messages reach it."""
