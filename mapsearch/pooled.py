@@ -60,6 +60,10 @@ class PublishPlan(_Record):
     """By the fullest rollout device."""
     sent_bytes: float
     """By the busiest training device, to all replicas."""
+    peers: int
+    """Ranks of one replica that a training rank sends to, at most."""
+    pair_bytes: float
+    """The most that one training rank sends to one rollout rank, when every holder of a piece sends an equal part."""
     bytes_per_s: float
     """Of one device's way between the pools."""
     stages_s: dict[str, float]
@@ -93,6 +97,11 @@ class Steady(_Record):
     age_s: float
     """Largest age of a sample, from its first token to its use."""
     token_lag: float
+    batch_tokens: float
+    held_batches: float
+    """What admission holds in the queue."""
+    least_batches: float
+    most_batches: float
     binding: Constraint
     without_binding_s: float
     """The step if that constraint alone were gone."""

@@ -32,6 +32,14 @@ class Pace:
     apart_s: float = 0.0
     """Least seconds between two switches: with two versions in memory the older one's last request must have ended."""
 
+    most_batches: float = float("inf")
+    """Q_max: what is held and the batch that comes together beside it must be within."""
+
+    @property
+    def queue_holds(self) -> bool:
+        """True when the queue is within Q_max at its fullest, just before training takes a batch. Source: F1.8."""
+        return self.held_batches + 1.0 <= self.most_batches
+
     @property
     def room(self) -> float:
         """Steps that generation and publishing may last: allowed versions, less the queue's and the unpublished."""
@@ -45,12 +53,13 @@ class Pace:
 
     @property
     def fresh_s(self) -> float:
-        """Least step under which no sample is over age: (T_gen + T_pub) / room; infinite without room.
+        """Least step under which no sample is over age: (T_gen + T_pub) / room; infinite without room, or where the
+        queue cannot hold a batch.
 
         F1.8's ceil((T_gen + T_pub + Q / lambda_train) / T_step) <= versions, solved for T_step, with
         Q / lambda_train = held_batches T_step.
         """
-        return (self.generate_s + self.publish_s) / self.room if self.room > 0.0 else float("inf")
+        return (self.generate_s + self.publish_s) / self.room if self.room > 0.0 and self.queue_holds else float("inf")
 
     @property
     def repeated_s(self) -> float:

@@ -20,6 +20,7 @@ from mapsearch.inventories.rollout import Rollout
 from mapsearch.inventories.run import Run
 from mapsearch.pooled import DivisionTold, PublishPlan, ServingPlan, Steady, TwoPools
 from mapsearch.pooling.infeasible import explained
+from mapsearch.pooling.layouts import between_ranks
 from mapsearch.pooling.problem import Pools, read_pools, route_of, stages_of
 from mapsearch.pooling.split import Found, Pair, Told, best_pair
 from mapsearch.solver.problem import problem_of
@@ -88,8 +89,11 @@ def answer_of(pools: Pools, found: Found, *, proof: str = "none") -> TwoPools:
 
 
 def _training(pools: Pools, pair: Pair, proof: str) -> Answer:
-    facts = pair.part.training
-    return solve(facts.model, facts.run, pair.part.topology, profile=facts.profile, top=1, proof=proof)
+    """The training side by itself, named so that it can be solved again with `--devices`."""
+    asked = pools.asked
+    devices = asked.devices if pools.own is not None else pair.part.training.fabric.devices
+    sides: Any = {"profile": asked.profile, "devices": devices}
+    return solve(asked.model, asked.run, asked.topology, **sides, top=1, proof=proof)
 
 
 def _division(one: Any) -> DivisionTold:
@@ -124,6 +128,10 @@ def _steady(pools: Pools, pair: Pair) -> Steady:
         versions=pace.versions,
         age_s=pace.generate_s + pace.publish_s + queued_s + (pace.every - 1) * pace.step_s,
         token_lag=float(steady.token_lag(lag, pace.batch_tokens)),
+        batch_tokens=pace.batch_tokens,
+        held_batches=pace.held_batches,
+        least_batches=pools.rollout.queue.least_batches,
+        most_batches=pools.rollout.queue.most_batches,
         binding=binds,
         without_binding_s=without_s,
     )
@@ -158,10 +166,13 @@ def _serving(pools: Pools, pair: Pair) -> ServingPlan:
 def _publishing(pools: Pools, pair: Pair) -> PublishPlan:
     route = route_of(pools, pair.part, pair.offer, pair.mapping)
     copies = 1 if route.path == "tree" else route.replicas
+    peers, largest = between_ranks(pools, pair)
     return PublishPlan(
         path=route.path,
         volume_bytes=route.volume_bytes,
         received_bytes=route.received_bytes,
+        peers=peers,
+        pair_bytes=largest,
         sent_bytes=copies * route.volume_bytes / route.sources,
         bytes_per_s=route.bytes_per_s,
         stages_s=stages_of(pools, pair.part, pair.offer, pair.mapping),

@@ -26,9 +26,9 @@ MOST_TIMES = 64
 
 def explained(pools: Pools, found: Found) -> tuple[list[str], list[LeastChange]]:
     """Sentences with numbers, and changes after which something fits."""
-    room = _without_room(pools)
-    if room is not None:
-        return room
+    for told in (_full_queue(pools), _without_room(pools)):
+        if told is not None:
+            return told
     why: list[str] = []
     parts, changes = pools.parts(), []
     statuses = {one.units: one.status for one in found.divisions}
@@ -49,6 +49,22 @@ def explained(pools: Pools, found: Found) -> tuple[list[str], list[LeastChange]]
         )
     changes += _more_devices(pools)
     return why, changes
+
+
+def _full_queue(pools: Pools) -> tuple[list[str], list[LeastChange]] | None:
+    """The case that the queue cannot hold a batch beside what it keeps."""
+    queue = pools.rollout.queue
+    if queue.held_batches + 1.0 <= queue.most_batches:
+        return None
+    least = queue.held_batches + 1.0
+    why = (
+        f"the queue holds {queue.held_batches:g} batches and takes {queue.most_batches:g} at most, so that the next "
+        "batch never comes together beside them"
+    )
+    wider = queue.model_copy(update={"most_batches": least})
+    best = best_pair(replace(pools, rollout=pools.rollout.model_copy(update={"queue": wider}))).best
+    step_s = best.step_s if best else None
+    return [why], [LeastChange(what="most_batches", from_value=queue.most_batches, to_value=least, step_s=step_s)]
 
 
 def _without_room(pools: Pools) -> tuple[list[str], list[LeastChange]] | None:

@@ -1,12 +1,13 @@
 """The question of two pools, read: clusters, splits, and the pace of a pair of mappings.
 
-Contents: Part, Pools, read_pools, sources_of, route_of, stages_of, pace_of.
+Contents: Asked, Part, Pools, read_pools, sources_of, route_of, stages_of, pace_of.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from mapsearch.calibration.shipped import default_profile, profile_named
 from mapsearch.costs import transfer
@@ -29,6 +30,16 @@ from mapsearch.topologies import fabric_of, load_topology
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.scale import levels_form, scaled
 from mapsearch.topologies.spec import Topology
+
+
+class Asked(NamedTuple):
+    """Inputs by name, path or object, as they were given."""
+
+    model: str | Model
+    run: str | Run
+    topology: str | Topology
+    profile: str | Profile | None
+    devices: int | None
 
 
 @dataclass(frozen=True)
@@ -58,6 +69,8 @@ class Pools:
     """The training cluster, or the one that is split, as levels."""
     own: Topology | None
     """The rollout pool's own cluster."""
+    asked: Asked
+    """The training side as it was named."""
 
     @property
     def model(self) -> Model:
@@ -161,9 +174,10 @@ def read_pools(
         if spec.levels[-1].size < 2:
             raise InputError("has one outer unit, which cannot be split; give at least 2", file=spec.name)
     inputs = read_inputs(model, run, spec, profile, None)
+    asked = Asked(model, run, topology, profile, devices)
     told = topology if isinstance(topology, str) else spec.name
     named = [replace(one, name=told) if one.kind == "topology" else one for one in inputs.named]
-    return Pools(replace(inputs, named=named), the_rollout, _shown(rollout), spec, own)
+    return Pools(replace(inputs, named=named), the_rollout, _shown(rollout), spec, own, asked)
 
 
 def _shown(given: str | Rollout) -> str:
@@ -223,6 +237,7 @@ def pace_of(pools: Pools, part: Part, offer: Offer, train_s: float, mapping: Map
         publish_s=taken,
         lost_s=offer.lost_s,
         held_batches=rollout.queue.held_batches,
+        most_batches=rollout.queue.most_batches,
         versions=rollout.versions,
         every=rollout.publishing.every,
         apart_s=offer.generate_s if rollout.publishing.in_flight == "side-by-side" else 0.0,

@@ -116,7 +116,8 @@ def _publishing(found: TwoPools, width: int) -> list[Text]:
     text = (
         f"Publishing {amount(plan.volume_bytes)} ({plan.path}): {seconds(plan.time_s)} = {parts}; no transfer is "
         f"shorter than {seconds(plan.bound_s)}; the busiest training device sends {amount(plan.sent_bytes)}, a rollout "
-        f"device receives {amount(plan.received_bytes)}; a switch costs {seconds(plan.lost_s)} of rollout"
+        f"device receives {amount(plan.received_bytes)}, "
+        f"a rank sends to {plan.peers} ranks of a replica; a switch costs {seconds(plan.lost_s)} of rollout"
     )
     return flowed(text, width=width)
 
@@ -126,7 +127,7 @@ def _change(change: LeastChange) -> str:
     if change.what == "hbm_bytes":
         told = f"HBM per device {amount(before)} -> {amount(after)}"
     else:
-        told = f"{change.what} {before:,.0f} -> {after:,.0f}"
+        told = f"{change.what} {before:,g} -> {after:,g}"
     return told + (f": step {seconds(change.step_s)}" if change.step_s is not None else "")
 
 

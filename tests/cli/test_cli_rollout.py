@@ -94,6 +94,22 @@ def test_one_outer_unit_cannot_be_split(capsys):
     assert "cannot be split" in capsys.readouterr().err
 
 
+def test_the_contract_takes_its_rollout_side_from_the_answer(answer, tmp_path, capsys):
+    data = json.loads(answer.read_text())
+    plan = tmp_path / "training.json"
+    plan.write_text(json.dumps(data["training"]))
+    assert main(["contract", str(plan), "--rollout", str(answer), "--format", "json"]) in (0, 3)
+    domains = json.loads(capsys.readouterr().out)["domains"]
+    rows = {row["id"]: row for domain in domains for row in domain["rows"]}
+    # The contract counts embeddings and head as quantised too.
+    assert rows["publish.time_s"]["predicted"] == pytest.approx(data["publishing"]["time_s"], rel=0.01)
+    assert rows["async.supply_s"]["predicted"] == pytest.approx(data["steady"]["supply_s"])
+    assert rows["async.version_lag"]["limit"] == data["steady"]["versions"]
+    assert rows["async.queue_tokens"]["verdict"] == "holds"
+    assert main(["contract", str(plan), "--rollout", str(plan)]) == 2
+    assert "rollout --format json" in capsys.readouterr().err
+
+
 # --- manifests ---------------------------------------------------------------------------------------------------
 
 

@@ -81,7 +81,7 @@ def test_more_devices_are_never_worse():
 
 
 def test_a_queue_that_holds_more_than_the_versions_allow_says_so_and_what_helps():
-    rollout = tiny_rollout(versions=1, queue={"held_batches": 1.5})
+    rollout = tiny_rollout(versions=1, queue={"held_batches": 1.5, "most_batches": 3.0})
     pools = tiny_pools(rollout=rollout)
     found = best_pair(pools)
     assert found.best is None
@@ -89,6 +89,17 @@ def test_a_queue_that_holds_more_than_the_versions_allow_says_so_and_what_helps(
     assert "versions old" in why[0]
     assert [(change.what, change.to_value) for change in changes] == [("versions", 2.0)]
     assert best_pair(replace(pools, rollout=rollout.replaced(versions=2))).best is not None
+
+
+def test_a_queue_that_cannot_hold_a_batch_says_so_and_what_helps():
+    rollout = tiny_rollout(queue={"held_batches": 1.5, "most_batches": 2.0})
+    pools = tiny_pools(rollout=rollout)
+    found = best_pair(pools)
+    assert found.best is None
+    why, changes = explained(pools, found)
+    assert "holds 1.5 batches" in why[0]
+    assert [(change.what, change.to_value) for change in changes] == [("most_batches", 2.5)]
+    assert changes[0].step_s
 
 
 def test_a_model_that_fits_no_replica_names_memory_and_devices():

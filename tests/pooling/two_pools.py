@@ -73,8 +73,8 @@ def drawn(seed: int) -> Pools:
         response_tokens={"quantiles": {0: low, 0.5: middle, 1: pick([middle, 2 * middle, 8 * middle])}},
         concurrency=pick([2, 8, 64, 4096]),
         filter_yield=pick([0.2, 0.7, 1.0]),
-        versions=pick([1, 4, 6, 8, 64]),
-        queue={"held_batches": pick([0.0, 0.5, 1.5, 3.0])},
+        versions=pick([1, 4, 4, 6, 64]),
+        queue={"held_batches": pick([0.0, 0.5, 3.0, 3.5]), "most_batches": pick([4.0, 4.5, 8.0])},
         pool={"link": {"bandwidth": pick(["1 GB/s", "100 MB/s", "20 MB/s"])}} if pick([True, False]) else {},
         serving={
             **TINY_ROLLOUT["serving"],
