@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from tiny_cases import tiny_model, tiny_run
@@ -16,39 +17,48 @@ from mapsearch.pooling.split import best_pair
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.search import search
 
-SEEDS = 192
+SEEDS = 224
 BLOCK = 16
 
 
-def judge(seeds):
-    seen = Counter()
-    for seed in seeds:
-        pools = drawn(seed)
-        found, wanted = best_pair(pools), plain_best(pools)
-        assert found.complete
-        if wanted is None:
-            assert found.best is None, seed
-            seen["infeasible"] += 1
-            continue
-        assert found.best is not None, seed
-        assert found.best.step_s == pytest.approx(wanted, rel=1e-9), seed
-        assert found.bound_s == found.best.step_s
-        seen[pacing.binding(found.best.pace)[0]] += 1
-    return seen
+@cache
+def best_of(seed):
+    return best_pair(drawn(seed))
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, BLOCK))
 def test_the_joint_optimum_is_that_of_plain_loops(start):
-    assert sum(judge(range(start, start + BLOCK)).values()) == BLOCK
+    for seed in range(start, start + BLOCK):
+        found, wanted = best_of(seed), plain_best(drawn(seed))
+        assert found.complete
+        assert (found.best is None) == (wanted is None), seed
+        if wanted is not None:
+            assert found.best.step_s == pytest.approx(wanted, rel=1e-9), seed
+            assert found.bound_s == found.best.step_s
 
 
-def test_the_instances_show_every_constraint_and_infeasible_ones():
-    seen = Counter()
-    for seed in range(SEEDS):
-        found = best_pair(drawn(seed))
-        seen[pacing.binding(found.best.pace)[0] if found.best else "infeasible"] += 1
-    assert set(seen) == {"train", "supply", "publish", "queue", "version", "infeasible"}, seen
-    assert sum(seen.values()) - seen["infeasible"] >= 100
+def test_the_instances_show_the_constraints_and_infeasible_ones():
+    bests = [best_of(seed).best for seed in range(SEEDS)]
+    seen = Counter(pacing.binding(best.pace)[0] if best else "infeasible" for best in bests)
+    assert set(seen) >= {"train", "supply", "publish", "version", "infeasible"}, seen
+    assert SEEDS - seen["infeasible"] >= 100
+
+
+def test_a_full_queue_binds_between_a_slow_and_a_fast_link():
+    seen = []
+    for link in ("1 GB/s", "300 MB/s", "100 MB/s", "30 MB/s"):
+        rollout = tiny_rollout(
+            pool={"link": {"bandwidth": link}},
+            queue={"held_batches": 3.5, "most_batches": 8.0},
+            publishing={"switch": "0 s", "in_flight": "restart"},
+            concurrency=4096,
+        )
+        run = tiny_run(micro_batch=[1], vpp=[1], schedule=["1f1b"], global_batch=4)
+        pools = tiny_pools(rollout=rollout, run=run)
+        best = best_pair(pools).best
+        assert best.step_s == pytest.approx(plain_best(pools))
+        seen.append(pacing.binding(best.pace)[0])
+    assert "queue" in seen, seen
 
 
 @pytest.mark.parametrize("layers", [3, 5])
