@@ -16,7 +16,9 @@ from mapsearch.inputs import read_inputs
 from mapsearch.pooled import LeastChange
 from mapsearch.pooling.problem import Part, Pools
 from mapsearch.pooling.replicas import shapes_of
-from mapsearch.pooling.split import Found, best_pair
+from mapsearch.pooling.split import Found, best_pair, offer_bounds
+from mapsearch.solver.problem import problem_of
+from mapsearch.solver.search import search
 from mapsearch.topologies.scale import scaled
 from mapsearch.topologies.spec import Topology
 
@@ -120,35 +122,43 @@ def _on(pools: Pools, topology: Topology) -> Pools:
 
 
 def _more_devices(pools: Pools) -> list[LeastChange]:
-    """The fewest devices, in whole outer units, on which something fits: doubled, then halved, solved each time."""
+    """The fewest devices, in whole outer units, on which something fits: doubled, then halved, searched each time."""
     if pools.own is not None:
         return []
     each = pools.unit_devices
 
-    def solved(units: int) -> float | None:
+    def fits(units: int) -> bool:
         try:
-            best = best_pair(_on(pools, scaled(pools.topology, units * each))).best
+            return _fits(_on(pools, scaled(pools.topology, units * each)))
         except InputError:  # the outermost level does not grow to so many
-            return None
-        return best.step_s if best else None
+            return False
 
-    units, step_s = _least(solved, pools.units)
-    if step_s is None:
+    units = _least(fits, pools.units)
+    if units is None:
         return []
+    best = best_pair(_on(pools, scaled(pools.topology, units * each))).best
+    step_s = best.step_s if best else None
     return [LeastChange(what="devices", from_value=pools.units * each, to_value=units * each, step_s=step_s)]
 
 
-def _least(solved: Callable[[int], float | None], fails: int) -> tuple[int, float | None]:
-    """The least number above `fails` that is solved, and what it gives; what is between is taken to be in order."""
-    fits, found = 2 * fails, None
-    most = MOST_TIMES * fails
-    while found is None and fits <= most:
-        found = solved(fits)
-        fails, fits = (fails, fits) if found is not None else (fits, 2 * fits)
-    if found is None:
-        return fits, None
-    while fits - fails > 1:
-        middle = (fits + fails) // 2
-        here = solved(middle)
-        fails, fits, found = (middle, fits, found) if here is None else (fails, middle, here)
-    return fits, found
+def _fits(pools: Pools) -> bool:
+    """Whether some pair fits some division; those with the most training devices first."""
+    for part in reversed(pools.parts()):
+        offers = pools.server.offers(part.serving)
+        served = any(math.isfinite(bound) for bound in offer_bounds(pools, part, offers))
+        if served and search(problem_of(part.training), 1, first=True).top:
+            return True
+    return False
+
+
+def _least(fits: Callable[[int], bool], fails: int) -> int | None:
+    """The least number above `fails` that fits; numbers between two tries are taken to be in order."""
+    high, most = 2 * fails, MOST_TIMES * fails
+    while not fits(high):
+        fails, high = high, 2 * high
+        if high > most:
+            return None
+    while high - fails > 1:
+        middle = (high + fails) // 2
+        fails, high = (fails, middle) if fits(middle) else (middle, high)
+    return high

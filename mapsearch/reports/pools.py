@@ -65,7 +65,7 @@ def _sides(found: TwoPools, width: int) -> list[Text]:
     training = f"{found.training_devices:,} devices train: {seconds(steady.train_s)}, duty {percent(steady.duty)}"
     split = f" ({plan.prefill_replicas} of them for prompts)" if plan.prefill_replicas else ""
     serving = (
-        f"{found.rollout_devices:,} devices roll out: {plan.replicas} replicas{split} of {plan.devices_per_replica}, "
+        f"{found.rollout_devices:,} devices roll out: {plan.replicas} replica{'s' if plan.replicas > 1 else ''}{split} of {plan.devices_per_replica}, "
         f"TP{plan.tp} DP{plan.dp} EP{plan.ep} ETP{plan.etp}, {plan.sequences_per_replica:,} requests each, "
         f"{scaled(plan.tokens_per_s, '')} effective tokens/s"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -80,6 +81,14 @@ def test_a_slower_training_mapping_wins_where_its_ranks_send_evenly(tmp_path, la
     assert fastest.step_time_s < best.train_s
     assert best.mapping.pp == 1
     assert best.step_s == pytest.approx(plain_best(pools))
+
+
+def test_after_the_deadline_the_best_so_far_has_a_bound():
+    pools = tiny_pools()
+    found = best_pair(pools, deadline=time.monotonic() - 1.0)
+    assert not found.complete
+    assert found.bound_s <= best_pair(pools).best.step_s
+    assert answer_of(pools, found).status in ("feasible", "unknown")
 
 
 def test_more_devices_are_never_worse():
