@@ -11,6 +11,7 @@ step time only by how evenly its ranks send, so further ones are looked at while
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -109,6 +110,8 @@ def best_pair(pools: Pools, deadline: float | None = None, told: Told | None = N
             status, step_s = "rollout", None
         elif entry.bound_s >= best_s * (1.0 - SLACK):
             status, step_s = "bound", None
+        elif deadline is not None and time.monotonic() > deadline:
+            status, step_s = "late", None
         else:
             status, step_s, fastest_s = _search_part(pools, entry, found, deadline)
             ratio = fastest_s / entry.part.floor_s if fastest_s else ratio

@@ -63,9 +63,10 @@ def _sides(found: TwoPools, width: int) -> list[Text]:
     if steady is None or plan is None or mapping is None:
         return []
     training = f"{found.training_devices:,} devices train: {seconds(steady.train_s)}, duty {percent(steady.duty)}"
+    some = "replicas" if plan.replicas > 1 else "replica"
     split = f" ({plan.prefill_replicas} of them for prompts)" if plan.prefill_replicas else ""
     serving = (
-        f"{found.rollout_devices:,} devices roll out: {plan.replicas} replica{'s' if plan.replicas > 1 else ''}{split} of {plan.devices_per_replica}, "
+        f"{found.rollout_devices:,} devices roll out: {plan.replicas} {some}{split} of {plan.devices_per_replica}, "
         f"TP{plan.tp} DP{plan.dp} EP{plan.ep} ETP{plan.etp}, {plan.sequences_per_replica:,} requests each, "
         f"{scaled(plan.tokens_per_s, '')} effective tokens/s"
     )
