@@ -103,6 +103,17 @@ quantities:
   step.ep_s: {value: 18.4, unit: s, source: "measured: trace of rank 0, step 101"}
   ep.library.whole_group: {value: yes, unit: word, source: "measured: acceptance test"}
 ```"""
+ROLLOUT_EXAMPLE = """```yaml
+name: reasoning
+prompt_tokens: {quantiles: {0: 64, 0.5: 512, 1: 8192}}
+response_tokens: {histogram: {512: 10, 2048: 50, 8192: 30, 16384: 10}}
+concurrency: 65536
+filter_yield: {value: 0.8, source: "measured: kept samples of last week"}
+versions: 8
+queue: {held_batches: 0.5, most_batches: 2}
+serving: {tp: [4, 8], dp: [16, 32], ep: [64, 128], weights: fp8-block, gemm_format: fp8}
+publishing: {path: all, switch: 2 s, every: 4, in_flight: drain}
+```"""
 SETTINGS = """A setting is one of:
 
 | setting | takes | default |
@@ -164,6 +175,21 @@ PAGES = {
         "Loop",
         "Asynchronous training beside rollout: what `mapsearch loop FILE` reads ([how to](../how-to/loop.md)).",
         LOOP_EXAMPLE,
+    ),
+    "rollout": (
+        "mapsearch.inventories.rollout",
+        "Rollout",
+        "What is generated, how it is served and how weights get there: `mapsearch rollout --rollout FILE` ([how to]"
+        "(../how-to/rollout.md)).",
+        ROLLOUT_EXAMPLE,
+    ),
+    "manifest": (
+        "mapsearch.inventories.manifest",
+        "Manifest",
+        "What a replica must know before it serves a version: what `mapsearch rollout manifest` writes and checks. It is "
+        "refused where one request could see two versions: shards that are missing or listed twice, that hold another "
+        "version or activate at another moment, a checksum or a scaling recipe that does not match, no older parent.",
+        "",
     ),
     "profile": (
         "mapsearch.inventories.profile",

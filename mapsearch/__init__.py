@@ -1,8 +1,8 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
 `mapsearch.solve(...)`, `check(...)`, `audit(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`,
-`sweep(...)`, `contract_of(...)` and `timeline(...)` are the Python API. Everything is imported on first use, so that
-`import mapsearch` loads neither a solver nor numpy.
+`sweep(...)`, `contract_of(...)`, `rollout(...)` and `timeline(...)` are the Python API. Everything is imported on
+first use, so that `import mapsearch` loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from mapsearch.inventories.run import Run
     from mapsearch.launching.api import export
     from mapsearch.parametric import Piece, Sensitivity
+    from mapsearch.pooled import TwoPools
+    from mapsearch.pooling.api import rollout
     from mapsearch.progress import Progress
     from mapsearch.scaledown import ScaledDown
     from mapsearch.scaling.api import scale_down
@@ -68,6 +70,7 @@ __all__ = [
     "Sensitivity",
     "Simulation",
     "SweepResult",
+    "TwoPools",
     "audit",
     "check",
     "compare",
@@ -76,6 +79,7 @@ __all__ = [
     "export",
     "guidelines",
     "pareto",
+    "rollout",
     "scale_down",
     "sensitivity",
     "solve",
@@ -121,6 +125,8 @@ _HOMES = {
     "Profile": "mapsearch.inventories.profile",
     "Run": "mapsearch.inventories.run",
     "Progress": "mapsearch.progress",
+    "TwoPools": "mapsearch.pooled",
+    "rollout": "mapsearch.pooling.api",
 }
 
 

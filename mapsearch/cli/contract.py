@@ -13,6 +13,7 @@ from mapsearch.errors import ExitCode
 
 if TYPE_CHECKING:
     from mapsearch.contract import Contract
+    from mapsearch.contracting.case import Pool
 
 
 @click.command("contract", short_help="What a machine can confirm of one mapping, in ten domains.")
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 @click.option("--rank", type=click.IntRange(1), metavar="N", help="Mapping of the answer to take.  [default: 1]")
 @click.option("--measured", type=click.Path(), metavar="FILE.yaml", help="Hold the contract against measurements.")
 @click.option("--template", is_flag=True, help="Write a file for the measurements instead of the contract.")
+@click.option("--rollout", type=click.Path(), metavar="ANSWER.json",
+              help="Rollout side of domains 8 and 9: of `mapsearch rollout --format json`.")  # fmt: skip
 @options.input_options
 @options.devices_option
 @options.output_options
@@ -29,6 +32,7 @@ def command(
     rank: int | None,
     measured: str | None,
     template: bool,
+    rollout: str | None,
     model: str | None,
     run: str | None,
     topology: str | None,
@@ -61,6 +65,7 @@ def command(
         wanted,
         **told,
         measured=measured,
+        pool=_pool(rollout),
         source=name,
     )
     if template:
@@ -69,6 +74,15 @@ def command(
     emit(contract, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
     tell_differing(about, contract.provenance, quiet=quiet)
     return ExitCode.INFEASIBLE if contract.verdict == "broken" else ExitCode.FOUND
+
+
+def _pool(rollout: str | None) -> Pool | None:
+    """What is known of the rollout side."""
+    if rollout is None:
+        return None
+    from mapsearch.pooling.contracts import pool_of, read_answer
+
+    return pool_of(read_answer(rollout))
 
 
 def _write_template(contract: Contract, output: str | None) -> None:

@@ -39,6 +39,7 @@ COMMANDS = {
     "pareto": ("mapsearch.cli.pareto:command", "The exact front of step time and other objectives."),
     "sensitivity": ("mapsearch.cli.sensitivity:command", "The optimum as a function of one input, with breakpoints."),
     "compare": ("mapsearch.cli.compare:command", "Put answers, or fronts, side by side."),
+    "rollout": ("mapsearch.cli.rollout:command", "Training and rollout on two pools, in one search."),
     "timeline": ("mapsearch.cli.timeline:command", "Draw the pipeline of a mapping, run operation by operation."),
     "loop": ("mapsearch.cli.loop:command", "Training and rollout side by side: step, queue, staleness."),
     "report": ("mapsearch.cli.report:command", "An answer as one page to look at."),

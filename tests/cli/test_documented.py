@@ -149,6 +149,7 @@ def test_examples_of_the_pages_are_read(tmp_path):
     from mapsearch.inventories.mapping import Mapping
     from mapsearch.inventories.measurement import Measurement
     from mapsearch.inventories.model import Model
+    from mapsearch.inventories.rollout import Rollout
     from mapsearch.inventories.run import Run
     from mapsearch.records import validate
     from mapsearch.sweeps.spec import Sweep, checked, combinations
@@ -158,6 +159,8 @@ def test_examples_of_the_pages_are_read(tmp_path):
         "how-to/constrain-the-search.md": Run,
         "how-to/own-cluster.md": Topology,
         "how-to/own-model.md": Model,
+        "how-to/rollout.md": Rollout,
+        "reference/rollout.md": Rollout,
         "reference/run.md": Run,
         "reference/sweep.md": Sweep,
         "how-to/sweep.md": Sweep,

@@ -24,6 +24,7 @@ FOLDERS = {
     "model": (INVENTORIES, "models"),
     "run": (INVENTORIES, "runs"),
     "profile": (INVENTORIES, "profiles"),
+    "rollout": (INVENTORIES, "rollouts"),
     "topology": (TOPOLOGIES, ""),
 }
 DOCUMENTS = [(kind, *place, name) for kind, place in FOLDERS.items() for name in catalogue_names(*place)]

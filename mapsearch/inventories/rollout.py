@@ -1,0 +1,147 @@
+"""The rollout inventory: what is generated, how it is served, and how weights get there.
+
+Contents: WeightFormatName, Lengths, Pool, Link, Queue, Publishing, Serving, Rollout.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from mapsearch.inventories.base import Inventory
+from mapsearch.records import Record
+from mapsearch.units import BytesPerSecond, Seconds
+
+WeightFormatName = Literal[
+    "bf16", "fp8-tensor", "fp8-block", "fp8-block-fp16-scale", "fp8-row", "fp8-row-fp16-scale", "mxfp8", "nvfp4"
+]
+"""Keys of `costs.publishing.FORMATS`: format and scaling recipe in one word (FORMULAS 1.7)."""
+Tokens = Annotated[float, Field(gt=0)]
+Size = Annotated[int, Field(gt=0, le=2**20)]
+
+
+class Lengths(Record):
+    """How long prompts or responses are: one of `values`, `histogram` or `quantiles`."""
+
+    values: list[Tokens] = Field(default_factory=list)
+    """Measured lengths in tokens, each as likely as the others."""
+    histogram: dict[int, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """Length in tokens: how often."""
+    quantiles: dict[float, Tokens] = Field(default_factory=dict)
+    """Share of all that are at most so long: length; from 0 to 1, straight lines in between."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Lengths:
+        if sum(bool(given) for given in (self.values, self.histogram, self.quantiles)) != 1:
+            raise ValueError("takes exactly one of values, histogram or quantiles")
+        if self.histogram and (min(self.histogram) < 1 or sum(self.histogram.values()) <= 0.0):
+            raise ValueError("histogram needs lengths of at least 1 token and some that occur")
+        if self.quantiles:
+            shares = sorted(self.quantiles)
+            if shares[0] != 0.0 or shares[-1] != 1.0:
+                raise ValueError(f"quantiles reach from {shares[0]:g} to {shares[-1]:g}; give 0 and 1 as well")
+            if any(self.quantiles[low] > self.quantiles[high] for low, high in pairwise(shares)):
+                raise ValueError("quantiles fall: a larger share has a smaller length")
+        return self
+
+
+class Link(Record):
+    """What joins the pools."""
+
+    bandwidth: BytesPerSecond | None = Field(default=None, gt=0)
+    """Per device of either pool, one way. Left out: of the slower of both pools' outermost levels."""
+    latency: Seconds = 0.0
+
+
+class Pool(Record):
+    """Where rollout runs."""
+
+    topology: str | None = None
+    """Its own cluster, by name or file; left out: whole outer units of the training cluster, split by the search."""
+    profile: str | None = None
+    """Efficiencies of its own cluster. Left out: those of training on the same device, else the built-in ones."""
+    link: Link = Link()
+
+
+class Queue(Record):
+    """Finished samples between rollout and training, in training batches."""
+
+    least_batches: float = Field(default=0.0, ge=0)
+    """Q_min: training starts a step when so much is left beside its batch."""
+    held_batches: float = Field(default=0.0, ge=0)
+    """What admission holds in the queue beside the batch under way; its age counts (Little)."""
+    most_batches: float = Field(default=2.0, gt=0)
+    """Q_max: beyond it nothing is admitted."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Queue:
+        if not self.least_batches <= self.held_batches:
+            raise ValueError(f"holds {self.held_batches:g} batches, below its least of {self.least_batches:g}")
+        return self
+
+
+class Publishing(Record):
+    """How weights get from training to rollout."""
+
+    path: Literal["push", "tree", "all"] = "all"
+    """`push`: the sources send to every replica themselves; `tree`: to one, and replicas pass it on; `all`: every
+    training device sends its share to every replica."""
+    source_devices: int = Field(default=1, gt=0)
+    """Devices that send, for `push` and `tree`."""
+    pipelined: bool = False
+    """Quantise, transfer, reshard and verify in chunks, one stage beside the other."""
+    chunks: int = Field(default=1, gt=0)
+    switch: Seconds = Field(ge=0.0)
+    """From the last check to the first token of the new version; replicas stand still."""
+    every: int = Field(default=1, gt=0)
+    """Steps between two published versions."""
+    in_flight: Literal["drain", "restart", "side-by-side"] = "drain"
+    """What happens to requests under way, each of which keeps one version: they end before the replica switches, begin
+    again, or end on the old weights beside the new ones (weights twice in memory)."""
+
+
+class Serving(Record):
+    """How one replica may be cut, and what it computes in."""
+
+    tp: list[Size] = Field(default=[1, 2, 4, 8], min_length=1)
+    ep: list[Size] = Field(default=[1, 2, 4, 8, 16, 32, 64, 128, 256], min_length=1)
+    dp: list[Size] = Field(default=[1, 2, 4, 8, 16, 32, 64, 128], min_length=1)
+    """Copies of attention in one replica, each with its own requests; TP x DP devices are one replica."""
+    weights: WeightFormatName = "fp8-block"
+    gemm_format: Literal["bf16", "fp16", "fp8", "fp4"] = "bf16"
+    """Format of the products: a key of the device's peaks."""
+    kv_format: Literal["bf16", "fp8"] = "bf16"
+    dispatch_bytes: float = Field(default=2.0, gt=0)
+    """Bytes per element that is sent to experts; results come back in BF16."""
+    prefill_chunk: int = Field(default=8192, gt=0)
+    """Tokens of a prompt that one copy of attention takes at a time."""
+    prefill_decode_split: bool = False
+    """Prompts and responses on replicas of their own; how many of each is decided."""
+    reserve: float = Field(default=0.15, ge=0.0, lt=1.0)
+    """Share of usable HBM kept for fragmentation; charged once."""
+
+    @property
+    def kv_bytes(self) -> float:
+        """Bytes per element of the KV cache."""
+        return 1.0 if self.kv_format == "fp8" else 2.0
+
+
+class Rollout(Inventory):
+    """Everything about the rollout side of asynchronous RL."""
+
+    kind: ClassVar[str] = "rollout"
+    name: str = Field(min_length=1)
+    pool: Pool = Pool()
+    prompt_tokens: Lengths
+    response_tokens: Lengths
+    concurrency: int = Field(gt=0)
+    """Requests under way at most, over all replicas."""
+    filter_yield: float = Field(gt=0.0, le=1.0)
+    """Share of the generated tokens that survive reward and filter and enter a training batch."""
+    versions: int = Field(gt=0)
+    """A sample is trained on by weights at most so many versions newer than those that generated it."""
+    queue: Queue = Queue()
+    serving: Serving = Serving()
+    publishing: Publishing

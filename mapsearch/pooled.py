@@ -1,0 +1,163 @@
+"""The typed, versioned answer about two pools: what `rollout` finds, as its JSON.
+
+Contents: TWO_POOLS_SCHEMA, ServingPlan, PublishPlan, Steady, DivisionTold, LeastChange, TwoPools.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mapsearch.answer import Answer, RankedMapping
+
+TWO_POOLS_SCHEMA = "mapsearch.rollout/1"
+Constraint = Literal["train", "supply", "publish", "queue", "version"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True)
+
+
+class ServingPlan(_Record):
+    """How the rollout pool serves."""
+
+    tp: int
+    dp: int
+    """Copies of attention in one replica."""
+    ep: int
+    etp: int
+    """Ways that an expert's width is cut."""
+    devices_per_replica: int
+    replicas: int
+    prefill_replicas: int
+    """Replicas for prompts alone; 0 where every replica does both."""
+    sequences_per_replica: int
+    weights: str
+    decode_step_s: float
+    decode_parts_s: dict[str, float]
+    prefill_s: float
+    """One prompt of mean length on one replica."""
+    token_s: float
+    """Between two tokens of one request."""
+    tokens_per_s: float
+    """Effective, after the filter, switches apart."""
+    tokens_per_s_per_replica: float
+    longest_request_s: float
+    """The longest request of a batch, first token to last."""
+    weight_bytes: float
+    cache_bytes: float
+    buffer_bytes: float
+    limit_bytes: float
+
+
+class PublishPlan(_Record):
+    """One version on its way."""
+
+    path: str
+    volume_bytes: float
+    received_bytes: float
+    """By the fullest rollout device."""
+    sent_bytes: float
+    """By the busiest training device, to all replicas."""
+    peers: int
+    """Ranks of one replica that a training rank sends to, at most."""
+    pair_bytes: float
+    """The most that one training rank sends to one rollout rank, when every holder of a piece sends an equal part."""
+    bytes_per_s: float
+    """Of one device's way between the pools."""
+    stages_s: dict[str, float]
+    time_s: float
+    bound_s: float
+    """No transfer between these pools is shorter."""
+    lost_s: float
+    """Seconds in which replicas make nothing, for one switch of versions."""
+
+
+class Steady(_Record):
+    """The steady state, and the four constraints."""
+
+    step_s: float
+    train_s: float
+    supply_s: float
+    """Until rollout has made a batch, switches included."""
+    fresh_s: float
+    """Least step under which no sample is over age."""
+    repeated_s: float
+    """Least step under which a version arrives before the next one is published."""
+    wait_s: float
+    duty: float
+    """Share of the step in which training trains."""
+    tokens_per_s: float
+    """Consumed by training."""
+    version_lag: float
+    """Largest, in versions."""
+    versions: int
+    """Allowed."""
+    age_s: float
+    """Largest age of a sample, from its first token to its use."""
+    token_lag: float
+    batch_tokens: float
+    held_batches: float
+    """What admission holds in the queue."""
+    least_batches: float
+    most_batches: float
+    binding: Constraint
+    without_binding_s: float
+    """The step if that constraint alone were gone."""
+
+
+class DivisionTold(_Record):
+    """What became of one way to divide the devices."""
+
+    units: int
+    training_devices: int
+    rollout_devices: int
+    bound_s: float | None
+    """No pair on it is faster; null where there is no pair."""
+    status: str
+    step_s: float | None
+
+
+class LeastChange(_Record):
+    """The least change of one input that makes something fit, solved again."""
+
+    what: str
+    from_value: float
+    to_value: float
+    step_s: float | None
+
+
+class TwoPools(_Record):
+    """What `rollout` finds."""
+
+    schema_: str = Field(default=TWO_POOLS_SCHEMA, alias="schema")
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    model: str
+    run: str
+    topology: str
+    rollout: str
+    training_devices: int
+    rollout_devices: int
+    bound_s: float | None
+    """No pair of mappings on any division has a shorter step."""
+    steady: Steady | None
+    mapping: RankedMapping | None
+    serving: ServingPlan | None
+    publishing: PublishPlan | None
+    training: Answer | None
+    """The training side by itself on its part of the devices, with its proofs."""
+    divisions: list[DivisionTold]
+    offers: int
+    """Ways to serve, over all divisions."""
+    mappings: int
+    """Training mappings in the spaces that were searched."""
+    why: list[str] = []
+    """Why nothing fits."""
+    changes: list[LeastChange] = []
+    seconds: float = Field(default=0.0, exclude=True)
+    """How long it took; not in the document, which is the same for the same input."""
+
+    def to_json(self) -> str:
+        """The JSON document, keys in the order of the fields."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"

@@ -1,0 +1,182 @@
+"""`rollout`: two pools in one search, as a typed answer.
+
+Contents: rollout, answer_of.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from mapsearch.answer import Answer
+from mapsearch.api import solve
+from mapsearch.costs import pacing, transfer
+from mapsearch.costs import rollout as steady
+from mapsearch.costs.estimate import point_of
+from mapsearch.inventories.model import Model
+from mapsearch.inventories.profile import Profile
+from mapsearch.inventories.rollout import Rollout
+from mapsearch.inventories.run import Run
+from mapsearch.pooled import DivisionTold, PublishPlan, ServingPlan, Steady, TwoPools
+from mapsearch.pooling.infeasible import explained
+from mapsearch.pooling.layouts import between_ranks
+from mapsearch.pooling.problem import Pools, read_pools, route_of, stages_of
+from mapsearch.pooling.split import Found, Pair, Told, best_pair
+from mapsearch.solver.problem import problem_of
+from mapsearch.solver.ranking import ranked_mapping
+from mapsearch.topologies.spec import Topology
+
+
+def rollout(
+    model: str | Model = "moe-5t",
+    run: str | Run = "long-context-128k",
+    topology: str | Topology = "asic",
+    *,
+    rollout: str | Rollout = "default",
+    profile: str | Profile | None = None,
+    devices: int | None = None,
+    time_limit: float | None = None,
+    proof: str = "auto",
+    told: Told | None = None,
+) -> TwoPools:
+    """Training mapping, way to serve and division of the devices with the most RL tokens per second, proven.
+
+    `run` is the training side; `proof` is that of `solve` for the training mapping. Raises MapsearchError.
+    """
+    started = time.monotonic()
+    deadline = None if time_limit is None else started + time_limit
+    pools = read_pools(model, run, topology, rollout, profile, devices)
+    found = best_pair(pools, deadline, told)
+    answer = answer_of(pools, found, proof=proof)
+    if found.best is None and found.complete:
+        why, changes = explained(pools, found)
+        answer = answer.model_copy(update={"why": why, "changes": changes})
+    return answer.model_copy(update={"seconds": time.monotonic() - started})
+
+
+def answer_of(pools: Pools, found: Found, *, proof: str = "none") -> TwoPools:
+    """What was found as the typed answer."""
+    pair, named = found.best, {one.kind: one.name for one in pools.inputs.named}
+    told: dict[str, Any] = {
+        "model": named["model"],
+        "run": named["run"],
+        "topology": named["topology"],
+        "rollout": pools.rollout_name,
+        "bound_s": found.bound_s if math.isfinite(found.bound_s) else None,
+        "divisions": [_division(one) for one in found.divisions],
+        "offers": found.offers,
+        "mappings": found.mappings,
+    }
+    if pair is None:
+        status = "infeasible" if found.complete else "unknown"
+        empty = dict.fromkeys(("steady", "mapping", "serving", "publishing", "training"))
+        return TwoPools(status=status, training_devices=0, rollout_devices=0, **told, **empty)
+    training = _training(pools, pair, proof)
+    proven = found.complete and training.status in ("optimal", "feasible" if proof == "none" else "optimal")
+    problem = problem_of(pair.part.training)
+    return TwoPools(
+        status="optimal" if proven else "feasible",
+        training_devices=pair.part.training.fabric.devices,
+        rollout_devices=pair.part.serving.fabric.devices,
+        steady=_steady(pools, pair),
+        mapping=ranked_mapping(1, point_of(pair.mapping, pair.part.training), problem.relations),
+        serving=_serving(pools, pair),
+        publishing=_publishing(pools, pair),
+        training=training,
+        **told,
+    )
+
+
+def _training(pools: Pools, pair: Pair, proof: str) -> Answer:
+    """The training side by itself, named so that it can be solved again with `--devices`."""
+    asked = pools.asked
+    devices = asked.devices if pools.own is not None else pair.part.training.fabric.devices
+    sides: Any = {"profile": asked.profile, "devices": devices}
+    return solve(asked.model, asked.run, asked.topology, **sides, top=1, proof=proof)
+
+
+def _division(one: Any) -> DivisionTold:
+    bound = one.bound_s if math.isfinite(one.bound_s) else None
+    return DivisionTold(
+        units=one.units,
+        training_devices=one.training_devices,
+        rollout_devices=one.rollout_devices,
+        bound_s=bound,
+        status=one.status,
+        step_s=one.step_s,
+    )
+
+
+def _steady(pools: Pools, pair: Pair) -> Steady:
+    pace = pair.pace
+    queue_tokens = pace.held_batches * pace.batch_tokens
+    waited = (pace.generate_s, pace.publish_s, queue_tokens, pace.tokens_per_s, pace.step_s)
+    lag = float(steady.version_lag_bound(*waited)) + pace.every - 1
+    binds, without_s = pacing.binding(pace)
+    queued_s = float(steady.queue_delay_s(queue_tokens, pace.tokens_per_s))
+    return Steady(
+        step_s=pace.step_s,
+        train_s=pace.train_s,
+        supply_s=pace.supply_s,
+        fresh_s=pace.fresh_s,
+        repeated_s=pace.repeated_s,
+        wait_s=pace.step_s - pace.train_s,
+        duty=pace.train_s / pace.step_s,
+        tokens_per_s=pace.tokens_per_s,
+        version_lag=lag,
+        versions=pace.versions,
+        age_s=pace.generate_s + pace.publish_s + queued_s + (pace.every - 1) * pace.step_s,
+        token_lag=float(steady.token_lag(lag, pace.batch_tokens)),
+        batch_tokens=pace.batch_tokens,
+        held_batches=pace.held_batches,
+        least_batches=pools.rollout.queue.least_batches,
+        most_batches=pools.rollout.queue.most_batches,
+        binding=binds,
+        without_binding_s=without_s,
+    )
+
+
+def _serving(pools: Pools, pair: Pair) -> ServingPlan:
+    offer, shape = pair.offer, pair.offer.shape
+    return ServingPlan(
+        tp=shape.tp,
+        dp=shape.dp,
+        ep=shape.ep,
+        etp=shape.devices // shape.ep,
+        devices_per_replica=shape.devices,
+        replicas=offer.replicas,
+        prefill_replicas=offer.prefill_replicas,
+        sequences_per_replica=offer.sequences,
+        weights=pools.rollout.serving.weights,
+        decode_step_s=offer.decode_s,
+        decode_parts_s=dict(offer.decode_parts_s),
+        prefill_s=offer.prefill_s,
+        token_s=offer.token_s,
+        tokens_per_s=offer.tokens_per_s,
+        tokens_per_s_per_replica=offer.tokens_per_s / offer.replicas,
+        longest_request_s=offer.generate_s,
+        weight_bytes=offer.weight_bytes,
+        cache_bytes=offer.cache_bytes,
+        buffer_bytes=offer.buffer_bytes,
+        limit_bytes=offer.limit_bytes,
+    )
+
+
+def _publishing(pools: Pools, pair: Pair) -> PublishPlan:
+    route = route_of(pools, pair.part, pair.offer, pair.mapping)
+    copies = 1 if route.path == "tree" else route.replicas
+    peers, largest = between_ranks(pools, pair)
+    return PublishPlan(
+        path=route.path,
+        volume_bytes=route.volume_bytes,
+        received_bytes=route.received_bytes,
+        peers=peers,
+        pair_bytes=largest,
+        sent_bytes=copies * route.volume_bytes / route.sources,
+        bytes_per_s=route.bytes_per_s,
+        stages_s=stages_of(pools, pair.part, pair.offer, pair.mapping),
+        time_s=pair.pace.publish_s,
+        bound_s=transfer.transfer_bound_s(route, pair.part.training.fabric.devices),
+        lost_s=pair.pace.lost_s,
+    )

@@ -1,0 +1,8 @@
+"""Small facts of the solver's tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent / "solver"))
