@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from instances import random_loop, run_of
+from random_loops import random_loop, run_of
 
 from mapsearch.looping.facts import LoopFacts
 from mapsearch.looping.measured import growing
