@@ -72,6 +72,8 @@ def test_ages_where_chance_does_not_rule_the_queue():
         phase = (facts.train_s + facts.publish_s) / state.step_s % 1.0
         if abs(state.step_s / busy_s - 1.0) < AWAY or (facts.pause_s and not AWAY < phase < 1.0 - AWAY):
             continue
+        if abs(facts.publish_s / state.step_s - 1.0) < AWAY:  # now and then a version is left out
+            continue
         run = run_of(facts, seed, 20_000)
         assert run.queue_mean_tokens == pytest.approx(state.queue_mean_tokens, rel=2.0 * TOLERANCE), seed
         assert run.age_mean_s == pytest.approx(state.age_mean_s, rel=TOLERANCE), seed
