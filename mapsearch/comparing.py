@@ -216,6 +216,18 @@ def _move(before: int | None, now: int | None) -> Literal["same", "up", "down", 
     return "same" if before == now else "up" if now < before else "down"
 
 
+def gains_and_losses(parts: Sequence[Term], longest: int, shortest: int) -> tuple[str, str]:
+    """Of two mappings' parts of the step, those on which the second spends most more, and saves most, in words.
+
+    The whole, which stands last, is left out; empty where there are none.
+    """
+    *rows, _ = parts
+    grown = sorted((row for row in rows if row.differences[1] > 0.0), key=lambda row: -row.differences[1])
+    shrunk = sorted((row for row in rows if row.differences[1] < 0.0), key=lambda row: row.differences[1])
+    more = ", ".join(f"{row.name} +{row.differences[1]:,.3g} s" for row in grown[:longest])
+    return more, ", ".join(f"{row.name} -{-row.differences[1]:,.3g} s" for row in shrunk[:shortest])
+
+
 def terms(parts: list[dict[str, float]], wholes: list[float], whole: str) -> list[Term]:
     """Parts that any of the mappings has, in the order of the first, and the whole last."""
     least = NOTHING * max(wholes, default=0.0)

@@ -109,7 +109,7 @@ def _chapters(name: str, mapping: Mapping, inputs: Inputs) -> tuple[Section, ...
 
     by_kind: dict[str, Any] = {named.kind: named.record for named in inputs.named}
     told = {kind: by_kind[kind] for kind in ("model", "run", "topology", "profile")}
-    drawn = timeline(mapping, **told)
+    drawn = timeline(mapping, **{**told, "topology": inputs.facts.fabric})
     sections = [timeline_section(drawn.simulation, drawn.pipeline.timeline)]
     if isinstance(told["topology"], Topology):
         placement = placement_of(placing_of(mapping, told["topology"], name=name))

@@ -11,7 +11,7 @@ from typing import Any
 
 from mapsearch.answer import Margin, RankedMapping
 from mapsearch.axes import written
-from mapsearch.comparing import terms
+from mapsearch.comparing import gains_and_losses, terms
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.errors import InputError
 from mapsearch.explaining.levers import SAME
@@ -119,11 +119,7 @@ def _moved(broken: list[Margin]) -> list[str]:
 
 def _largest(parts: list[Any]) -> str:
     """The parts of the step that make most of the difference."""
-    *rows, _ = parts
-    longer = sorted((row for row in rows if row.differences[1] > 0.0), key=lambda row: -row.differences[1])
-    shorter = sorted((row for row in rows if row.differences[1] < 0.0), key=lambda row: row.differences[1])
-    spends = ", ".join(f"{row.name} +{row.differences[1]:,.3g} s" for row in longer[:3])
-    saves = ", ".join(f"{row.name} -{-row.differences[1]:,.3g} s" for row in shorter[:2])
+    spends, saves = gains_and_losses(parts, 3, 2)
     return "it " + " and ".join([f"spends more on {spends}"] * bool(spends) + [f"saves {saves}"] * bool(saves))
 
 

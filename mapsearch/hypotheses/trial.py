@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mapsearch.answer import ErrorBand, RankedMapping
-from mapsearch.comparing import terms
+from mapsearch.comparing import gains_and_losses, terms
+from mapsearch.constraints.user import side_of
 from mapsearch.costs.estimate import point_of
 from mapsearch.costs.views import Facts
 from mapsearch.guideline import Guideline
-from mapsearch.relation import Relation, Side
+from mapsearch.relation import Relation
 from mapsearch.solver.alternatives import fastest
 from mapsearch.solver.explain.binding import difference
 from mapsearch.solver.explain.probe import Probe
@@ -141,11 +142,7 @@ def _told(about: dict[str, Any], one: str, two: str) -> list[str]:
     said = [f"{first}, {longer}" if by < 0.0 else f"{first}, so following it takes {longer}"]
     if not about["told_apart"]:
         said.append("the two are closer than the estimate can tell apart")
-    *rows, _ = about["parts"]
-    grown = sorted((row for row in rows if row.differences[1] > 0.0), key=lambda row: -row.differences[1])
-    shrunk = sorted((row for row in rows if row.differences[1] < 0.0), key=lambda row: row.differences[1])
-    more = ", ".join(f"{row.name} +{row.differences[1]:,.3g} s" for row in grown[:3])
-    less = ", ".join(f"{row.name} -{-row.differences[1]:,.3g} s" for row in shrunk[:3])
+    more, less = gains_and_losses(about["parts"], 3, 3)
     parts = [f"spends more on {more}"] * bool(more) + [f"saves {less}"] * bool(less)
     return [*said, f"the latter ({about['difference']}) {' and '.join(parts)}"] if parts else said
 
@@ -157,7 +154,6 @@ def bounded(axis: str, *, least: float | None = None, most: float | None = None)
 
 def product_bounded(axes: tuple[str, ...], *, least: float | None = None, most: float | None = None) -> Relation:
     """The rule that the product of some axes of one side has at least, or at most, a value."""
-    sides: dict[str, Side] = {"etp": "expert", "ep": "expert", "edp": "expert", "tp": "attention", "cp": "attention"}
     sign, bound = (1.0, most) if least is None else (-1.0, least)
     assert bound is not None
     word = "*".join(axis.upper() for axis in axes)
@@ -171,7 +167,7 @@ def product_bounded(axes: tuple[str, ...], *, least: float | None = None, most: 
     statement = f"{word} is {'at most' if sign > 0.0 else 'at least'} {bound:g}"
     return Relation(
         name=f"tried_{'_'.join(axes)}_{'most' if sign > 0.0 else 'least'}",
-        side=sides.get(axes[0], "cell"),
+        side=side_of(axes[0]),
         unit=word,
         demand=lambda view: sign * product(view),
         limit=lambda _view: sign * bound,

@@ -27,8 +27,9 @@ from mapsearch.placing.loads import (
     routes_of,
 )
 from mapsearch.placing.placed import Placed, placed_of, same_groups
-from mapsearch.placing.placements import MOST_PLACEMENTS, divisors, placements
+from mapsearch.placing.placements import MOST_PLACEMENTS, placements
 from mapsearch.placing.standing import standing
+from mapsearch.solver.options import divisors
 from mapsearch.topologies.condense import device_tiers
 from mapsearch.topologies.graph import graph_of, nodes_of_type
 from mapsearch.topologies.spec import Topology

@@ -1,6 +1,6 @@
 """Every placement of given sizes that fills a regular cluster: both parallelism matrices (FORMULAS section 6).
 
-Contents: MOST_PLACEMENTS, placements, divisors.
+Contents: MOST_PLACEMENTS, placements.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from mapsearch.axes import SIZES
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.placing.placed import Placed, placed_of
+from mapsearch.solver.options import divisors
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.load import fabric_of
 from mapsearch.topologies.spec import Topology
@@ -61,8 +62,3 @@ def _filling(sizes: tuple[int, ...], product: int) -> Iterator[tuple[int, ...]]:
     for ways in reversed(divisors(math.gcd(sizes[0], product))):
         for rest in _filling(sizes[1:], product // ways):
             yield (ways, *rest)
-
-
-def divisors(number: int) -> list[int]:
-    """Divisors, ascending."""
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]

@@ -128,18 +128,8 @@ def _at_best(full: Point, plan: Plan, keeps: tuple[Keep, ...]) -> frozenset[str]
     if facts is None:
         return None
     point = _any_point(full, plan, facts)
-    crossed = {keep.name for keep in keeps if _placement(keep) and _can_cross(full, plan, _axis(keep))}
-    return frozenset(
-        crossed | {keep.name for keep in keeps if not _placement(keep) and same_quantity(keep, full, point)}
-    )
-
-
-def _placement(keep: Keep) -> bool:
-    return keep.name.startswith("levels that ")
-
-
-def _axis(keep: Keep) -> str:
-    return keep.name.split()[2].lower()
+    crossed = {keep.name for keep in keeps if keep.axis and _can_cross(full, plan, keep.axis)}
+    return frozenset(crossed | {keep.name for keep in keeps if not keep.axis and same_quantity(keep, full, point)})
 
 
 def _can_cross(full: Point, plan: Plan, axis: str) -> bool:
@@ -166,7 +156,8 @@ def _crossing(full: Point, plan: Plan, facts: Facts, required: Collection[str]) 
     """The fastest placement that keeps most crossings; None when nothing fits with the required ones."""
     problem = replace(problem_of(facts), all_devices=True)
     rules = {axis: crosses(axis, crossing(full.rows[axis])) for axis in SIZES if getattr(full.mapping, axis) > 1}
-    must = [rule for axis, rule in rules.items() if f"levels that {axis.upper()} crosses" in required]
+    kept = {keep.axis for keep in keeps_of(full) if keep.axis and keep.name in required}
+    must = [rule for axis, rule in rules.items() if axis in kept]
     soft = [
         rule
         for axis, rule in rules.items()

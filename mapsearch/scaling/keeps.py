@@ -33,6 +33,8 @@ class Keep:
     confirms: str
     matters: Callable[[Point], bool] = lambda _full: True
     """Whether the full run has it at all."""
+    axis: str = ""
+    """Whose levels it compares; empty for what no placement changes."""
 
     def shown(self, point: Point) -> str:
         """The value in words."""
@@ -152,7 +154,7 @@ KEEPS: tuple[Keep, ...] = (
     Keep("precision", 7, lambda p: (p.facts.run.precision,), "", "loss against the BF16 baseline, format by format"),
     Keep("axes in use", 10, _used, "", "that every kind of group forms and communicates"),
     *(Keep(f"levels that {axis.upper()} crosses", 10, _crossed(axis), "", f"the links that {axis.upper()} uses",
-           _larger(axis)) for axis in SIZES),
+           _larger(axis), axis) for axis in SIZES),
 )  # fmt: skip
 """In the order of the contract's domains; publishing (8) and rollouts (9) are no part of a training run."""
 

@@ -1,6 +1,6 @@
 """Lower bounds of cells: quick ones for whole groups, sharp ones for the cells of one DP size.
 
-Contents: compute_floor_s, has_options, quick_bound, memory_floor, memory_limit, Slice, slice_bounds, leasts,
+Contents: compute_floor_s, has_options, quick_bound, memory_floor, memory_limit, Slice, slice_bounds, slice_of, leasts,
 quick_leasts, cell_pick.
 
 Each grid's sums are replaced by their least value over a list of options; the composition grows with every sum of a
@@ -29,6 +29,7 @@ from mapsearch.solver.tables import Tables
 
 Mask = NDArray[np.bool_]
 Pick = Callable[[Num], Num]
+Leasts = tuple[Pick, Pick, Mask]
 ROUNDING = 1e-9
 """Relative error of float sums that a bound has to allow for."""
 
@@ -172,7 +173,12 @@ class Slice:
 
 def slice_bounds(tables: Tables, position: int, limit_bytes: float) -> Slice:
     """Lower bound of every cell of one DP size with so much memory per device."""
-    least_a, least_e, possible = leasts(tables, position, limit_bytes)
+    return slice_of(tables, position, leasts(tables, position, limit_bytes))
+
+
+def slice_of(tables: Tables, position: int, picks: Leasts) -> Slice:
+    """Lower bound of every cell of one DP size over the options that fit."""
+    least_a, least_e, possible = picks
     best_a = [stage.each(least_a) for stage in tables.attention.sums[ALL_CLASSES]]
     best_e = [stage.each(least_e) for stage in tables.expert.sums[ALL_CLASSES]]
     bound = _composed(tables, position, best_a, best_e)[..., 0]
@@ -180,7 +186,7 @@ def slice_bounds(tables: Tables, position: int, limit_bytes: float) -> Slice:
     return Slice(np.where(allowed, np.broadcast_to(bound, allowed.shape), np.inf)[0], best_a, best_e)
 
 
-def leasts(tables: Tables, position: int, limit_bytes: float) -> tuple[Pick, Pick, Mask]:
+def leasts(tables: Tables, position: int, limit_bytes: float) -> Leasts:
     """The least of attention and of expert tables over the options that fit in memory beside the smallest partner.
 
     And which variants have such options of both grids; in the others the least is infinite.

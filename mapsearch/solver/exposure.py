@@ -19,7 +19,7 @@ from mapsearch.arrays import PLAIN
 from mapsearch.constraints.exposure import Limit, limits
 from mapsearch.costs.step import ALL_CLASSES, StageSum, Timing, step_time_s
 from mapsearch.quantity import Num, less, minimum, positive_part
-from mapsearch.solver.bounds import Pick, Slice, cell_pick, has_options, leasts, quick_leasts
+from mapsearch.solver.bounds import Leasts, Pick, Slice, cell_pick, has_options, quick_leasts
 from mapsearch.solver.cells import Block, block_rows
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.tables import Tables
@@ -61,16 +61,11 @@ def _limits(problem: Problem) -> list[Limit]:
     return [limit for limit in limits(problem.facts.run) if limit.name in asked]
 
 
-def limited_at(
-    problem: Problem, tables: Tables, position: int, limit_bytes: float, sharp: Slice
-) -> tuple[Limited, ...]:
+def limited_at(problem: Problem, tables: Tables, picks: Leasts, sharp: Slice) -> tuple[Limited, ...]:
     """The problem's limits of exposure with what either grid adds in the cells of one DP size; () where none is set."""
-    found = _limits(problem)
-    if not found:
-        return ()
-    least_a, least_e, _ = leasts(tables, position, limit_bytes)
+    least_a, least_e, _ = picks
     best = sharp.best_attention, sharp.best_expert
-    return tuple(_limited(limit, tables, (least_a, least_e), best) for limit in found)
+    return tuple(_limited(limit, tables, (least_a, least_e), best) for limit in _limits(problem))
 
 
 def hopeless_size(problem: Problem, tables: Tables, position: int) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from mapsearch.interrupts import interruptible, requested
 from mapsearch.progress import Progress
 from mapsearch.quantity import Floats
-from mapsearch.solver.bounds import Slice, compute_floor_s, memory_limit, quick_bound, slice_bounds
+from mapsearch.solver.bounds import Slice, compute_floor_s, leasts, memory_limit, quick_bound, slice_of
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
 from mapsearch.solver.exposure import Limited, hopeless_cells, hopeless_options, hopeless_size, limited_at
 from mapsearch.solver.families import Families
@@ -303,8 +303,9 @@ class Ordered:
 
 def ordered_cells(problem: Problem, tables: Tables, position: int, memory_bytes: float) -> Ordered:
     """The cells of one DP size that may hold a feasible pair within so much memory, by their bound."""
-    sharp = slice_bounds(tables, position, memory_bytes)
-    limited = limited_at(problem, tables, position, memory_bytes, sharp)
+    picks = leasts(tables, position, memory_bytes)
+    sharp = slice_of(tables, position, picks)
+    limited = limited_at(problem, tables, picks, sharp)
     flat = sharp.bounds.reshape(-1)
     if limited:
         flat = np.where(hopeless_cells(limited, tables, position), np.inf, sharp.bounds).reshape(-1)

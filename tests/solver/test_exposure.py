@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tiny_cases import tiny_facts
 
-from mapsearch.solver.bounds import memory_limit, slice_bounds
+from mapsearch.solver.bounds import leasts, memory_limit, slice_bounds
 from mapsearch.solver.cells import block_of, evaluate_block
 from mapsearch.solver.exposure import hopeless_cells, hopeless_options, hopeless_size, limited_at
 from mapsearch.solver.problem import problem_of
@@ -56,7 +56,7 @@ def test_what_a_limit_leaves_out_holds_no_feasible_pair():
             for tables in tabulate(problem, used, row, prune=False):
                 for position in range(len(tables.dp)):
                     sharp = slice_bounds(tables, position, memory_limit(problem))
-                    limited = limited_at(problem, tables, position, memory_limit(problem), sharp)
+                    limited = limited_at(problem, tables, leasts(tables, position, memory_limit(problem)), sharp)
                     shape, block, feasible = whole_slice(problem, tables, position)
                     out = np.broadcast_to(hopeless_cells(limited, tables, position), shape).reshape(-1)
                     out_a, out_e = hopeless_options(limited, block)
@@ -80,7 +80,7 @@ def test_without_a_limit_nothing_is_looked_at():
     used, row = rows_of(problem)[0]
     tables = next(tabulate(problem, used, row, prune=False))
     sharp = slice_bounds(tables, 0, memory_limit(problem))
-    assert limited_at(problem, tables, 0, memory_limit(problem), sharp) == ()
+    assert limited_at(problem, tables, leasts(tables, 0, memory_limit(problem)), sharp) == ()
     assert not hopeless_size(problem, tables, 0)
 
 
