@@ -1,6 +1,6 @@
 """The typed, versioned result of `scale-down`: a small run that stands for a large one, and what it can confirm.
 
-Contents: SCALE_DOWN_SCHEMA, Kept, ScaledDown, kept_records.
+Contents: SCALE_DOWN_SCHEMA, Kept, ContractRow, ScaledDown, kept_records.
 """
 
 from __future__ import annotations
@@ -31,6 +31,17 @@ class Kept(_Record):
     """What a measurement on the small run says of the full one where it is kept, or why it says nothing of it."""
 
 
+class ContractRow(_Record):
+    """One row of the contract that both runs have, and whether the small one predicts the same of it."""
+
+    id: str
+    domain: int
+    full: float | str
+    small: float | str
+    confirmed: bool
+    """True when both predictions are equal, so that a measurement on the small run is one on the full."""
+
+
 class ScaledDown(_Record):
     """What `scale-down` returns."""
 
@@ -45,6 +56,10 @@ class ScaledDown(_Record):
     units: dict[str, int] = {}
     """Level: how many units of the level below take part in each of its units, innermost first."""
     kept: list[Kept] = []
+    rows: list[ContractRow] = []
+    """Rows of the full run's contract that are predicted for both; those that are not are in `only_full`."""
+    only_full: list[str] = []
+    """Rows that are predicted for the full run alone: a level or an axis that the small run does not have."""
     score: int = 0
     """How many quantities are kept."""
     examined: int = 0

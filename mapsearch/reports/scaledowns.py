@@ -35,6 +35,7 @@ def scale_down_lines(found: ScaledDown, *, width: int, verbose: bool = False, fo
         lines += [Text(""), *estimate_lines(found.mapping, width)]
         lines += section("The small run", _reduced(found, width), width=width)
         lines += section("What it keeps of the full run", _table(found.kept, width), width=width)
+        lines += section("Rows of the contract that it confirms", _rows(found, width, verbose), width=width)
     return [*lines, *resting_lines([], found, width, verbose=verbose)] if footer else lines
 
 
@@ -73,6 +74,22 @@ def _table(kept: list[Kept], width: int) -> list[Text]:
             return grid(shown, indent=2)
     texts = [f"{one.name}: {'kept, ' if one.kept else 'not kept, '}{one.full}{'' if one.kept else f' but {one.small}'}"
              for one in kept]  # fmt: skip
+    return [line for text in texts for line in flowed(text, width=width, indent=2)]
+
+
+def _rows(found: ScaledDown, width: int, verbose: bool) -> list[Text]:
+    """How many rows of each domain are the same in both contracts; with `verbose` which, and which are not."""
+    texts = []
+    for domain in dict.fromkeys(row.domain for row in found.rows):
+        rows = [row for row in found.rows if row.domain == domain]
+        yes, no = ([row.id for row in rows if row.confirmed is wanted] for wanted in (True, False))
+        text = f"{domain}: {len(yes)} of {len(rows)}"
+        if verbose:
+            text += "".join(f"; {word}: {', '.join(ids)}" for word, ids in (("confirmed", yes), ("not", no)) if ids)
+        texts.append(text)
+    if found.only_full:
+        told = f": {', '.join(found.only_full)}" if verbose else ""
+        texts.append(f"{len(found.only_full)} rows are the full run's alone{told}")
     return [line for text in texts for line in flowed(text, width=width, indent=2)]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from mapsearch.answer import RankedMapping
 from mapsearch.api import Watch, mapping_given
+from mapsearch.contracting.api import contract_of
 from mapsearch.costs.estimate import Point, layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, UsageError, listed, near_miss
@@ -20,9 +21,9 @@ from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
 from mapsearch.progress import Progress
-from mapsearch.scaledown import Kept, ScaledDown
+from mapsearch.scaledown import ContractRow, Kept, ScaledDown
 from mapsearch.scaling.choose import Chosen, choose, same_quantity
-from mapsearch.scaling.keeps import KEEPS, Keep, keeps_of
+from mapsearch.scaling.keeps import KEEPS, Keep, keeps_of, same
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.provenance import provenance_of
 from mapsearch.solver.ranking import ranked_mapping
@@ -97,11 +98,32 @@ def _result(full: Point, found: Chosen, spec: Topology, about: dict[str, Any]) -
         mapping=ranked_mapping(1, point, problem_of(facts).relations),
         units=dict(zip(facts.fabric.level_names, found.plan.units, strict=True)),
         kept=rows,
+        **_contract_rows(full, point, spec),
         score=sum(row.kept for row in rows),
         examined=found.examined,
         inputs=_documents(point, spec, facts),
         **{**about, "notes": [*about["notes"], *_remarks(full, point)]},
     )
+
+
+def _contract_rows(full: Point, small: Point, spec: Topology) -> dict[str, Any]:
+    """Every row of the full run's contract, held against the small run's own."""
+    first, second = _predicted(full, spec), _predicted(small, _part(spec, small.facts.fabric))
+    rows = [
+        ContractRow(
+            id=name, domain=domain, full=value, small=second[name][1], confirmed=same((value,), second[name][1:])
+        )
+        for name, (domain, value) in first.items()
+        if name in second
+    ]
+    return {"rows": rows, "only_full": [name for name in first if name not in second]}
+
+
+def _predicted(point: Point, spec: Topology) -> dict[str, tuple[int, float | str]]:
+    """Id of each predicted row of a mapping's contract: its domain and its value."""
+    facts = point.facts
+    contract = contract_of(point.mapping, model=facts.model, run=facts.run, topology=spec, profile=facts.profile)
+    return {row.id: (row.domain, row.predicted) for row in contract.rows if row.predicted is not None}
 
 
 def _row(keep: Keep, full: Point, small: Point) -> Kept:

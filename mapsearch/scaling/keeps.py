@@ -20,6 +20,8 @@ from mapsearch.costs.volumes import dispatch_element_bytes, ep_payload_bytes, kv
 from mapsearch.relation import Relation
 
 Value = tuple[float | str, ...]
+ROUNDING = 1e-12
+"""What is left where parts of a sum should cancel: a bubble of 1e-15 s is none."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def same(first: Value, second: Value) -> bool:
     if len(first) != len(second):
         return False
     return all(
-        a == b if isinstance(a, str) or isinstance(b, str) else abs(a - b) <= 1e-9 * max(abs(a), abs(b))
+        a == b if isinstance(a, str) or isinstance(b, str) else abs(a - b) <= max(1e-9 * max(abs(a), abs(b)), ROUNDING)
         for a, b in zip(first, second, strict=True)
     )
 

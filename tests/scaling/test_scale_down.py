@@ -147,6 +147,30 @@ def test_the_files_are_read_by_other_commands(answer, capsys):
     assert {one["name"] for one in found["kept"]} <= {keep.name for keep in KEEPS}
 
 
+def test_rows_of_the_contract_are_confirmed_where_both_predict_the_same(answer, capsys):
+    folder, path = answer
+    out = folder / "rows"
+    assert main(["scale-down", str(path), "--devices", "8", "--format", "json", "--write", str(out), "--quiet"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    names = [f"--{name}={out / name}.yaml" for name in ("model", "run", "topology", "profile")]
+    contracts = []
+    for asked in ([str(path)], [str(out / "mapping.yaml"), *names]):
+        main(["contract", *asked, "--format", "json", "--quiet"])
+        domains = json.loads(capsys.readouterr().out)["domains"]
+        contracts.append({row["id"]: row["predicted"] for one in domains for row in one["rows"]})
+    full, small = contracts
+    assert {row["id"] for row in found["rows"]} | set(found["only_full"]) == {
+        k for k, v in full.items() if v is not None
+    }
+    for row in found["rows"]:
+        assert (row["full"], row["small"]) == (full[row["id"]], small[row["id"]])
+        same = row["full"] == row["small"] or (
+            not isinstance(row["full"], str) and row["full"] == pytest.approx(row["small"], rel=1e-9)
+        )
+        assert row["confirmed"] == same, row
+    assert 0 < sum(row["confirmed"] for row in found["rows"]) < len(found["rows"])
+
+
 def test_views(answer, capsys):
     _, path = answer
     for form in ("table", "md", "csv", "html"):
