@@ -206,6 +206,8 @@ PAGES = {
         "",
     ),
 }
+SHARED = "mapsearch.inventories.lengths"
+"""Its records are told on the page of every record that has them."""
 PLAIN = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Any": "value"}
 
 
@@ -282,7 +284,7 @@ def record_page(page: str, module: str, record: str, intro: str, example: str) -
     schema = f"`mapsearch schema {page}` prints the JSON Schema."
     text = [f"# The {page}", f"{intro} {SOURCED} {schema}", *([example] if example else []), field_table(main_record)]
     for item in own:
-        if item.__module__ == module and item is not main_record:
+        if item.__module__ in (module, SHARED) and item is not main_record:
             text += [f"## {item.__name__}", " ".join((item.__doc__ or "").split()), field_table(item)]
     return formula_links("\n\n".join(text) + "\n")
 

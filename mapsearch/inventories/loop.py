@@ -1,55 +1,18 @@
 """The loop of training and rollout: what `mapsearch loop` reads.
 
-Contents: LengthSpec, TrainingSide, RolloutSide, PublishPath, QueueBounds, StalenessBudget, LoopRun, Loop.
+Contents: TrainingSide, RolloutSide, PublishPath, QueueBounds, StalenessBudget, LoopRun, Loop.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from mapsearch.inventories.base import Inventory
+from mapsearch.inventories.lengths import Lengths, Tokens
 from mapsearch.records import Record
 from mapsearch.units import Seconds
-
-_MOST_VALUES = 100_000
-Tokens = Annotated[float, Field(gt=0, le=1e18)]
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class LengthSpec(Record):
-    """Tokens of a trajectory: measured values, quantiles, or a mean and its spread. One of the three."""
-
-    values: list[Tokens] = Field(default_factory=list, max_length=_MOST_VALUES)
-    """Lengths that occur."""
-    weights: list[Annotated[float, Field(ge=0)]] = Field(default_factory=list, max_length=_MOST_VALUES)
-    """How often each of `values` occurs, in any scale; left out: equally often."""
-    quantiles: dict[Share, Tokens] = Field(default_factory=dict, max_length=1000)
-    """Share of trajectories: the length that it does not exceed; from 0 to 1, straight lines between."""
-    mean: Tokens | None = None
-    """Mean of a lognormal distribution."""
-    cv: float | None = Field(default=None, ge=0, le=10)
-    """Its standard deviation over its mean; 0: all alike."""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> LengthSpec:
-        ways = [bool(self.values), bool(self.quantiles), self.mean is not None]
-        if sum(ways) != 1:
-            raise ValueError("takes one of values, quantiles, or mean with cv")
-        if (self.mean is None) != (self.cv is None):
-            raise ValueError("mean and cv are given together; cv 0 says that all trajectories are alike")
-        if self.weights and (len(self.weights) != len(self.values) or not sum(self.weights) > 0):
-            raise ValueError(
-                f"has {len(self.weights)} weights for {len(self.values)} values; give one each, not all zero"
-            )
-        rising = sorted(self.quantiles.items())
-        if rising and (rising[0][0] != 0 or rising[-1][0] != 1):
-            raise ValueError("quantiles begin at 0 (the shortest) and end at 1 (the longest)")
-        if any(later[1] < earlier[1] for earlier, later in pairwise(rising)):
-            raise ValueError("quantiles fall; a larger share has a longer length")
-        return self
 
 
 class TrainingSide(Record):
@@ -79,7 +42,7 @@ class RolloutSide(Record):
     """All trajectories together when none waits, before the filter."""
     concurrency: int = Field(gt=0, le=100_000)
     """Trajectories under way at once; each has the same share of the rate."""
-    lengths: LengthSpec
+    lengths: Lengths
     spread: float = Field(default=0.0, ge=0, le=3)
     """Standard deviation over mean of the time per token between trajectories (lognormal); 0: all alike."""
     kept_share: float = Field(default=1.0, gt=0, le=1)

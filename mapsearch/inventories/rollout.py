@@ -1,16 +1,16 @@
 """The rollout inventory: what is generated, how it is served, and how weights get there.
 
-Contents: WeightFormatName, Lengths, Pool, Link, Queue, Publishing, Serving, Rollout.
+Contents: WeightFormatName, Pool, Link, Queue, Publishing, Serving, Rollout.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from mapsearch.inventories.base import Inventory
+from mapsearch.inventories.lengths import Lengths
 from mapsearch.records import Record
 from mapsearch.units import BytesPerSecond, Seconds
 
@@ -18,33 +18,7 @@ WeightFormatName = Literal[
     "bf16", "fp8-tensor", "fp8-block", "fp8-block-fp16-scale", "fp8-row", "fp8-row-fp16-scale", "mxfp8", "nvfp4"
 ]
 """Keys of `costs.publishing.FORMATS`: format and scaling recipe in one word (FORMULAS 1.7)."""
-Tokens = Annotated[float, Field(gt=0)]
 Size = Annotated[int, Field(gt=0, le=2**20)]
-
-
-class Lengths(Record):
-    """How long prompts or responses are: one of `values`, `histogram` or `quantiles`."""
-
-    values: list[Tokens] = Field(default_factory=list)
-    """Measured lengths in tokens, each as likely as the others."""
-    histogram: dict[int, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
-    """Length in tokens: how often."""
-    quantiles: dict[float, Tokens] = Field(default_factory=dict)
-    """Share of all that are at most so long: length; from 0 to 1, straight lines in between."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Lengths:
-        if sum(bool(given) for given in (self.values, self.histogram, self.quantiles)) != 1:
-            raise ValueError("takes exactly one of values, histogram or quantiles")
-        if self.histogram and (min(self.histogram) < 1 or sum(self.histogram.values()) <= 0.0):
-            raise ValueError("histogram needs lengths of at least 1 token and some that occur")
-        if self.quantiles:
-            shares = sorted(self.quantiles)
-            if shares[0] != 0.0 or shares[-1] != 1.0:
-                raise ValueError(f"quantiles reach from {shares[0]:g} to {shares[-1]:g}; give 0 and 1 as well")
-            if any(self.quantiles[low] > self.quantiles[high] for low, high in pairwise(shares)):
-                raise ValueError("quantiles fall: a larger share has a smaller length")
-        return self
 
 
 class Link(Record):

@@ -1,6 +1,6 @@
 """A loop judged: steady state, constraints, simulation beside the formulas, and what each policy costs.
 
-Contents: facts_of, lengths_of, judge_loop.
+Contents: facts_of, judge_loop.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import get_args
 
+from mapsearch.costs.lengths import distribution
 from mapsearch.errors import InputError
-from mapsearch.inventories.loop import LengthSpec, Loop
+from mapsearch.inventories.loop import Loop
 from mapsearch.loop import Agreement, LoopPoint, LoopReport, PolicyCost, QueuePoint, SteadyState
 from mapsearch.looping.constraints import constraints_of
 from mapsearch.looping.facts import LoopFacts, Policy
-from mapsearch.looping.lengths import Lengths, from_quantiles, listed_lengths, lognormal
 from mapsearch.looping.measured import Measured, growing, measured
 from mapsearch.looping.simulator import Trace, simulate
 from mapsearch.looping.steady import Steady, steady
@@ -30,16 +30,6 @@ _COMPARED = {
 }  # fmt: skip
 
 
-def lengths_of(spec: LengthSpec) -> Lengths:
-    """The distribution that a record describes."""
-    if spec.values:
-        return listed_lengths(spec.values, spec.weights)
-    if spec.quantiles:
-        rising = sorted(spec.quantiles.items())
-        return from_quantiles([share for share, _ in rising], [tokens for _, tokens in rising])
-    return lognormal(float(spec.mean or 0.0), float(spec.cv or 0.0))
-
-
 def facts_of(loop: Loop, *, train_s: float | None = None, batch_tokens: float | None = None) -> LoopFacts:
     """The numbers of a record; step and batch where it leaves them to an answer. Raises InputError."""
     step = loop.training.step if loop.training.step is not None else train_s
@@ -52,7 +42,7 @@ def facts_of(loop: Loop, *, train_s: float | None = None, batch_tokens: float | 
         train_s=step,
         rollout_tokens_per_s=rollout.tokens_per_s,
         concurrency=rollout.concurrency,
-        lengths=lengths_of(rollout.lengths),
+        lengths=distribution(rollout.lengths),
         publish_s=publish.time,
         publish_stall_s=publish.stall,
         pause_s=publish.pause,

@@ -9,8 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from mapsearch.costs.lengths import Distribution
 from mapsearch.errors import InputError
-from mapsearch.looping.lengths import Lengths
+from mapsearch.quantity import Num
 
 Policy = Literal["wait", "drop", "down-weight"]
 """What is done about samples over the staleness budget: rollout starts none that could become one; they are thrown
@@ -34,7 +35,7 @@ class LoopFacts:
     """All trajectories together when none waits, before the filter."""
     concurrency: int
     """Trajectories under way at once."""
-    lengths: Lengths
+    lengths: Distribution
     """Tokens of a trajectory."""
     publish_s: float = 0.0
     """From the end of an update to the moment at which rollout has it (without the wait of `drain`)."""
@@ -84,10 +85,10 @@ class LoopFacts:
     @property
     def generate_s(self) -> float:
         """Mean time of a trajectory."""
-        return self.seconds(self.lengths.mean)
+        return float(self.seconds(self.lengths.mean))
 
-    def seconds(self, tokens: float) -> float:
-        """Mean time of a trajectory of so many tokens: each has its share of the pool's rate."""
+    def seconds(self, tokens: Num) -> Num:
+        """Mean time of a trajectory of so many tokens: each has its share of the pool's rate. Axes: any."""
         return tokens * self.concurrency / self.rollout_tokens_per_s
 
     @property

@@ -16,7 +16,8 @@ from typing import Literal
 import numpy as np
 
 from mapsearch.costs import rollout
-from mapsearch.looping.durations import Durations, durations
+from mapsearch.costs.lengths import Distribution
+from mapsearch.looping.durations import delayed, durations
 from mapsearch.looping.facts import LoopFacts
 
 Bound = Literal["training", "rollout", "staleness", "publishing"]
@@ -91,17 +92,17 @@ def steady(facts: LoopFacts) -> Steady:
     )
 
 
-def _drained(facts: LoopFacts, times: Durations) -> tuple[float, LoopFacts]:
+def _drained(facts: LoopFacts, times: Distribution) -> tuple[float, LoopFacts]:
     """With `drain`, slots stand idle until the last of them has ended: as a longer pause, and a longer publication."""
     if facts.switching != "drain":
         return 0.0, facts
-    residual = times.residual()
+    residual = times.rest()
     last = residual.last_of(facts.concurrency)
     idle = last - residual.mean
     return last, replace(facts, publish_s=facts.publish_s + last, pause_s=facts.pause_s + idle)
 
 
-def _supply_s(facts: LoopFacts, times: Durations, busy_s: float) -> float:
+def _supply_s(facts: LoopFacts, times: Distribution, busy_s: float) -> float:
     """Seconds in which rollout makes one batch that can be used. Unit: s; inf when no sample is ever young enough."""
     plain = float(rollout.supply_s(facts.batch_tokens, facts.kept_tokens_per_s))
     if facts.policy != "drop":
@@ -122,7 +123,7 @@ def _paused_s(facts: LoopFacts, plain_s: float) -> float:
     return plain_s / (1.0 - facts.pause_s / facts.publish_s)
 
 
-def _over_share(facts: LoopFacts, times: Durations, step: float, busy_s: float, versions: float) -> float:
+def _over_share(facts: LoopFacts, times: Distribution, step: float, busy_s: float, versions: float) -> float:
     """Share of samples more than so many versions, or seconds, old at their use, when the queue is short.
 
     A sample waits for its batch between no time and a step. Its version is the last one that was active at its start.
@@ -136,7 +137,7 @@ def _over_share(facts: LoopFacts, times: Durations, step: float, busy_s: float, 
     return 1.0 - float(np.mean(times.within(young - waits)))
 
 
-def _paced_s(facts: LoopFacts, times: Durations, by_tokens: Durations) -> float:
+def _paced_s(facts: LoopFacts, times: Distribution, by_tokens: Distribution) -> float:
     """Step when rollout starts only what can be used in time: (eta + 1) batches are between start and publication.
 
     Batch i is taken x after its trajectories were allowed, when as many of later ones have ended as of its own are
@@ -151,8 +152,8 @@ def _paced_s(facts: LoopFacts, times: Durations, by_tokens: Durations) -> float:
     plain_s = facts.batch_tokens / facts.kept_tokens_per_s
     at_once, spread_s = facts.concurrency * facts.kept_share / count, plain_s - times.mean
     if allowed == 0.0:
-        return cycle_s + times.plus_uniform(at_once, spread_s).last_of(count)
-    ends = by_tokens.plus_uniform(at_once, spread_s)
+        return cycle_s + delayed(times, at_once, spread_s).last_of(count)
+    ends = delayed(by_tokens, at_once, spread_s)
     older, later = np.arange(0, 64), np.arange(1, int(allowed) + 1)
 
     def lacks(step: float) -> bool:
@@ -163,7 +164,7 @@ def _paced_s(facts: LoopFacts, times: Durations, by_tokens: Durations) -> float:
     return _least(lacks, cycle_s / (allowed + 1.0))
 
 
-def _held_s(facts: LoopFacts, times: Durations, step: float) -> float:
+def _held_s(facts: LoopFacts, times: Distribution, step: float) -> float:
     """Step when pacing stops rollout between the moment at which the allowed batches are begun and the next version.
 
     After a batch is taken, eta batches less what is under way may be begun, which takes so long; the next version comes
@@ -176,8 +177,8 @@ def _held_s(facts: LoopFacts, times: Durations, step: float) -> float:
     passed = math.floor(cycle_s / step)
     begun_s = ((allowed - passed) * facts.batch_tokens - facts.slot_tokens) / facts.kept_tokens_per_s
     held_s = cycle_s - passed * step - max(begun_s, 0.0)
-    residual = times.residual()
-    idle_s = float(np.maximum(held_s - residual.seconds, 0.0) @ residual.shares)
+    residual = times.rest()
+    idle_s = float(np.maximum(held_s - residual.values, 0.0) @ residual.shares)
     plain_s = float(rollout.supply_s(facts.batch_tokens, facts.kept_tokens_per_s))
     return _paused_s(facts, plain_s) + idle_s if idle_s > 0.0 else 0.0
 
@@ -208,7 +209,9 @@ def _starved(facts: LoopFacts, supply: float) -> Steady:
     )  # fmt: skip
 
 
-def _figures(facts: LoopFacts, times: Durations, bound: Bound, step: float, supply: float, *, drained: bool) -> Steady:
+def _figures(
+    facts: LoopFacts, times: Distribution, bound: Bound, step: float, supply: float, *, drained: bool
+) -> Steady:
     busy_s = facts.train_s + facts.publish_stall_s
     rate = facts.batch_tokens / step
     grows, growth = _growing(facts, step, supply)
@@ -272,9 +275,9 @@ def _skips(facts: LoopFacts, step: float) -> bool:
     return held and facts.publishing == "latest" and facts.publish_s > step
 
 
-def _in_step(facts: LoopFacts, times: Durations) -> bool:
+def _in_step(facts: LoopFacts, times: Distribution) -> bool:
     """Whether starts keep to a phase of the step while some samples may be late: trajectories all alike, or pauses."""
-    keeps = len(times.seconds) == 1 or facts.pause_s > 0.0
+    keeps = len(times.values) == 1 or facts.pause_s > 0.0
     return facts.policy == "drop" and math.isfinite(facts.versions_allowed) and keeps
 
 
@@ -287,7 +290,7 @@ def _system_tokens(facts: LoopFacts, step: float) -> float:
 
 
 def _ages(
-    facts: LoopFacts, times: Durations, bound: Bound, step: float
+    facts: LoopFacts, times: Distribution, bound: Bound, step: float
 ) -> tuple[float | None, float | None, float | None]:
     """Mean queue (tokens), mean age (s) and mean lag (versions), where they follow from the rates alone."""
     rate, batch = facts.batch_tokens / step, facts.batch_tokens
@@ -305,7 +308,7 @@ def _ages(
     else:
         return None, None, None
     age = (queue + slots) / rate
-    if len(times.seconds) == 1:  # trajectories that are all alike stay in step with the updates
+    if len(times.values) == 1:  # trajectories that are all alike stay in step with the updates
         return (None, None, None) if facts.slot_tokens > _FEW * batch else (queue, age, None)
     return queue, age, _lag(facts, age, step)
 
@@ -330,7 +333,7 @@ def _filling_tokens(facts: LoopFacts, step: float) -> float:
     return queue + facts.kept_tokens_per_s * pause * (0.5 - (after_s + pause / 2.0) / step)
 
 
-def _over_mean(facts: LoopFacts, times: Durations, bound: Bound, step: float, busy_s: float) -> float | None:
+def _over_mean(facts: LoopFacts, times: Distribution, bound: Bound, step: float, busy_s: float) -> float | None:
     """Mean weight of what is used."""
     allowed = facts.versions_allowed
     if facts.policy != "down-weight" or (math.isinf(allowed) and math.isinf(facts.most_age_s)):
@@ -356,7 +359,7 @@ def _peak_tokens(facts: LoopFacts, bound: Bound, step: float) -> float:
     return min(facts.most_queue_tokens + facts.slot_tokens, max(paced, 0.0) + facts.batch_tokens)
 
 
-def _lag_bound(facts: LoopFacts, times: Durations, bound: Bound, step: float) -> float | None:
+def _lag_bound(facts: LoopFacts, times: Distribution, bound: Bound, step: float) -> float | None:
     queue = _peak_tokens(facts, bound, step)
     if not math.isfinite(queue) or bound == "publishing":
         return None
@@ -364,12 +367,12 @@ def _lag_bound(facts: LoopFacts, times: Durations, bound: Bound, step: float) ->
     return float(rollout.version_lag_bound(almost, published, queue, facts.batch_tokens / step, step))
 
 
-def _age_bound_s(facts: LoopFacts, times: Durations, bound: Bound, step: float) -> float:
+def _age_bound_s(facts: LoopFacts, times: Distribution, bound: Bound, step: float) -> float:
     queue = _peak_tokens(facts, bound, step)
     return times.quantile(_ALMOST_ALL) + float(rollout.queue_delay_s(queue, facts.batch_tokens / step))
 
 
-def _budget_s(facts: LoopFacts, times: Durations, bound: Bound, step: float) -> float | None:
+def _budget_s(facts: LoopFacts, times: Distribution, bound: Bound, step: float) -> float | None:
     queue = _peak_tokens(facts, bound, step)
     if not (math.isfinite(facts.versions_allowed) and math.isfinite(queue)) or bound == "publishing":
         return None

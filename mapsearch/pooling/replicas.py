@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mapsearch.costs import lengths, pacing, serving
-from mapsearch.costs.lengths import Distribution
+from mapsearch.costs import pacing, serving
+from mapsearch.costs.lengths import Distribution, distribution, held_tokens
 from mapsearch.costs.serving import ServingFacts
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.rollout import Rollout
@@ -42,20 +42,20 @@ class Demand:
 
 def demand_of(rollout: Rollout, batch_tokens: float) -> Demand:
     """The rollout's lengths against a training batch. Source: F1.8, renewal theory and order statistics."""
-    prompts = lengths.distribution(rollout.prompt_tokens)
-    responses = lengths.distribution(rollout.response_tokens)
-    prompt, response = lengths.mean_tokens(prompts), lengths.mean_tokens(responses)
+    prompts = distribution(rollout.prompt_tokens)
+    responses = distribution(rollout.response_tokens)
+    prompt, response = prompts.mean, responses.mean
     samples = batch_tokens / (rollout.filter_yield * (prompt + response))
     return Demand(
         batch_tokens=batch_tokens,
         prompt_tokens=prompt,
-        prompt_keys=lengths.remaining_tokens(prompts),
-        longest_prompt=float(prompts.lengths[-1]),
+        prompt_keys=prompts.mean_rest,
+        longest_prompt=prompts.longest,
         response_tokens=response,
         responses=responses,
-        longest_response=lengths.largest_tokens(responses, max(samples, 1.0)),
-        most_tokens=float(prompts.lengths[-1] + responses.lengths[-1]),
-        held_tokens=lengths.held_tokens(prompts, responses),
+        longest_response=responses.last_of(max(samples, 1.0)),
+        most_tokens=prompts.longest + responses.longest,
+        held_tokens=held_tokens(prompts, responses),
         samples=samples,
     )
 
@@ -200,6 +200,7 @@ class Server:
         self.model, self.rollout, self.demand = model, rollout, demand
         self._kept: dict[Any, _Curve | None] = {}
         self._rests: dict[float, tuple[float, float]] = {}
+        self._rest_tokens = demand.responses.rest()
 
     def offers(self, facts: ServingFacts) -> list[Offer]:
         """Every way to serve on this pool that its memory and the concurrency allow."""
@@ -266,11 +267,7 @@ class Server:
     def _rest(self, sequences: float) -> tuple[float, float]:
         """Longest and mean rest of so many requests met at a random moment, in tokens."""
         if sequences not in self._rests:
-            responses = self.demand.responses
-            self._rests[sequences] = (
-                lengths.largest_remaining_tokens(responses, sequences),
-                lengths.remaining_tokens(responses),
-            )
+            self._rests[sequences] = self._rest_tokens.last_of(sequences), self.demand.responses.mean_rest
         return self._rests[sequences]
 
 

@@ -73,9 +73,9 @@ def test_charts_of_queue_and_staleness(ask, tmp_path):
 
 def test_charts_as_pictures():
     pytest.importorskip("matplotlib")
+    from mapsearch.costs.lengths import constant
     from mapsearch.looping.api import judge_loop
     from mapsearch.looping.facts import LoopFacts
-    from mapsearch.looping.lengths import constant
     from mapsearch.reports.exports.charts import chart_png
     from mapsearch.reports.loops import loop_charts
 
@@ -116,7 +116,10 @@ def test_step_and_batch_of_an_answer(ask, tmp_path):
         (("step: 30 s", "step: 30"), "training.step: 30 has no unit"),
         ((", step: 30 s", ""), "training: needs batch_tokens and step, or the answer"),
         (("mean: 16384, cv: 0", "mean: 16384"), "rollout.lengths: mean and cv are given together"),
-        (("mean: 16384, cv: 0", "quantiles: {0.5: 10, 1: 20}"), "rollout.lengths: quantiles begin at 0"),
+        (
+            ("mean: 16384, cv: 0", "quantiles: {0.5: 10, 1: 20}"),
+            "rollout.lengths: quantiles reach from 0.5 to 1; give 0",
+        ),
         (("mean: 16384, cv: 0", "values: [10, 20], weights: [1]"), "rollout.lengths: has 1 weights for 2 values"),
         (("time: 10 s", "time: 10 s, pause: 20 s"), "pause_s: 20 s is a part of publish_s and more than all of it"),
         (("publish:", "policy: down-weight\npublish:"), "policy down-weight needs decay"),

@@ -94,7 +94,7 @@ def test_every_exit_code_is_documented():
         ("reproduction.md", "mapsearch.reproduction", "Difference"),
         ("reproduction.md", "mapsearch.reproduction", "Trial"),
         ("loop.md", "mapsearch.inventories.loop", "Loop"),
-        ("loop.md", "mapsearch.inventories.loop", "LengthSpec"),
+        ("loop.md", "mapsearch.inventories.lengths", "Lengths"),
         ("loop.md", "mapsearch.inventories.loop", "TrainingSide"),
         ("loop.md", "mapsearch.inventories.loop", "RolloutSide"),
         ("loop.md", "mapsearch.inventories.loop", "PublishPath"),

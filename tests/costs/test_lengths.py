@@ -10,7 +10,8 @@ import pytest
 
 from mapsearch.costs import lengths
 from mapsearch.inventories.base import validate
-from mapsearch.inventories.rollout import Lengths, Rollout
+from mapsearch.inventories.lengths import Lengths
+from mapsearch.inventories.rollout import Rollout
 
 LONG_TAIL = {0: 128, 0.5: 2048, 0.9: 8192, 1: 16384}
 
@@ -22,43 +23,43 @@ def told(**given):
 def test_values_a_histogram_and_quantiles_of_the_same_lengths_agree():
     values = told(values=[10, 10, 20, 40])
     histogram = told(histogram={10: 2, 20: 1, 40: 1})
-    np.testing.assert_allclose(values.lengths, histogram.lengths)
-    np.testing.assert_allclose(values.chances, histogram.chances)
-    assert lengths.mean_tokens(values) == 20.0
+    np.testing.assert_allclose(values.values, histogram.values)
+    np.testing.assert_allclose(values.shares, histogram.shares)
+    assert values.mean == 20.0
     uniform = told(quantiles={0: 100, 1: 300})
-    assert lengths.mean_tokens(uniform) == pytest.approx(200.0)
+    assert uniform.mean == pytest.approx(200.0)
 
 
 def test_the_longest_of_n_uniform_lengths_is_n_of_n_plus_1():
     uniform = told(quantiles={0: 1e-9, 1: 1.0})
     for count in (1, 2, 9, 99):
-        assert lengths.largest_tokens(uniform, count) == pytest.approx(count / (count + 1), rel=2e-3)
+        assert uniform.last_of(count) == pytest.approx(count / (count + 1), rel=2e-3)
 
 
 def test_a_die_thrown_twice():
     die = told(values=[1, 2, 3, 4, 5, 6])
     pairs = [max(pair) for pair in itertools.product(range(1, 7), repeat=2)]
-    assert lengths.largest_tokens(die, 2) == pytest.approx(np.mean(pairs))
+    assert die.last_of(2) == pytest.approx(np.mean(pairs))
 
 
 def test_what_is_left_of_equal_lengths_is_half_and_the_longest_rest_nearly_all():
     equal = told(values=[100.0])
-    assert lengths.remaining_tokens(equal) == 50.0
+    assert equal.mean_rest == 50.0
     for count in (1, 4, 99):  # rests of equal requests are uniform
-        assert lengths.largest_remaining_tokens(equal, count) == pytest.approx(100 * count / (count + 1), rel=1e-3)
+        assert equal.rest().last_of(count) == pytest.approx(100 * count / (count + 1), rel=1e-3)
 
 
 def test_the_longest_rest_is_that_of_requests_met_at_random_moments():
     given = told(quantiles=LONG_TAIL)
     dice = np.random.default_rng(1)
-    met = dice.choice(given.lengths, p=given.lengths * given.chances / lengths.mean_tokens(given), size=(4000, 64))
+    met = dice.choice(given.values, p=given.values * given.shares / given.mean, size=(4000, 64))
     rest = (met * dice.random(met.shape)).max(axis=1)
-    assert lengths.largest_remaining_tokens(given, 64) == pytest.approx(rest.mean(), rel=0.01)
+    assert given.rest().last_of(64) == pytest.approx(rest.mean(), rel=0.01)
 
 
 def simulated_finish(given, count, slots, seed):
     """List scheduling, event by event: a place that becomes free takes the next request."""
-    drawn = np.random.default_rng(seed).choice(given.lengths, p=given.chances, size=count)
+    drawn = np.random.default_rng(seed).choice(given.values, p=given.shares, size=count)
     places = [0.0] * slots
     for length in drawn:
         heapq.heappush(places, heapq.heappop(places) + length)

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from mapsearch.costs.lengths import constant, from_quantiles, lognormal
 from mapsearch.looping.facts import LoopFacts
-from mapsearch.looping.lengths import constant, from_quantiles, lognormal
 from mapsearch.looping.measured import Measured, measured
 from mapsearch.looping.simulator import simulate
 

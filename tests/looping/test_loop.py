@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mapsearch.costs.lengths import constant, from_quantiles, listed, lognormal
 from mapsearch.errors import InputError
 from mapsearch.looping.api import judge_loop
 from mapsearch.looping.durations import durations
 from mapsearch.looping.facts import LoopFacts
-from mapsearch.looping.lengths import constant, from_quantiles, listed_lengths, lognormal
 from mapsearch.looping.measured import growing, measured
 from mapsearch.looping.simulator import simulate
 from mapsearch.looping.steady import steady
@@ -172,22 +172,22 @@ def test_lag_stays_within_the_bound_but_for_the_longest():
 
 def test_lengths_have_the_mean_that_was_asked_for():
     chance = np.random.default_rng(0)
-    for lengths in (lognormal(1000, 0.0), lognormal(1000, 2.0), listed_lengths([500, 1500]), constant(1000)):
+    for lengths in (lognormal(1000, 0.0), lognormal(1000, 2.0), listed([500, 1500]), constant(1000)):
         assert lengths.mean == pytest.approx(1000)
         assert lengths.drawn(chance, 200_000).mean() == pytest.approx(1000, rel=0.02)
     quantiles = from_quantiles([0, 0.5, 1], [0.0 + 100, 200, 400])
     assert quantiles.mean == pytest.approx(0.5 * 150 + 0.5 * 300, rel=1e-3)
-    assert listed_lengths([1, 3], [3, 1]).mean == pytest.approx(1.5)
+    assert listed([1, 3], [3, 1]).mean == pytest.approx(1.5)
 
 
 def test_times_of_trajectories():
-    two = durations(replace(EXAMPLE, lengths=listed_lengths([1000, 3000])))
+    two = durations(replace(EXAMPLE, lengths=listed([1000, 3000])))
     each_s = 128 / 1e5
     assert two.within([0.9e3 * each_s, 1.1e3 * each_s, 1e9]).tolist() == [0.0, 0.5, 1.0]
     assert two.last_of(2) == pytest.approx((0.25 * 1000 + 0.75 * 3000) * each_s)
     # E[L^2] / 2 E[L]
-    assert two.residual().mean == pytest.approx(5e6 / 4e3 * each_s)
-    by_tokens = durations(replace(EXAMPLE, lengths=listed_lengths([1000, 3000])), by_tokens=True)
+    assert two.rest().mean == pytest.approx(5e6 / 4e3 * each_s)
+    by_tokens = durations(replace(EXAMPLE, lengths=listed([1000, 3000])), by_tokens=True)
     assert by_tokens.mean == pytest.approx(2500 * each_s)
     slow = durations(replace(EXAMPLE, speed_cv=0.5))
     assert slow.mean == pytest.approx(16384 * each_s)
