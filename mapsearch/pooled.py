@@ -1,6 +1,6 @@
 """The typed, versioned answer about two pools: what `rollout` finds, as its JSON.
 
-Contents: TWO_POOLS_SCHEMA, ServingPlan, PublishPlan, Steady, DivisionTold, LeastChange, TwoPools.
+Contents: TWO_POOLS_SCHEMA, ServingPlan, PublishPlan, Steady, DivisionTold, TwoPools.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from mapsearch.answer import Answer, RankedMapping
+from mapsearch.answer import Answer, Conflict, Provenance, RankedMapping, Relaxation
 
 TWO_POOLS_SCHEMA = "mapsearch.rollout/1"
 Constraint = Literal["train", "supply", "publish", "queue", "version"]
@@ -119,15 +119,6 @@ class DivisionTold(_Record):
     step_s: float | None
 
 
-class LeastChange(_Record):
-    """The least change of one input that makes something fit, solved again."""
-
-    what: str
-    from_value: float
-    to_value: float
-    step_s: float | None
-
-
 class TwoPools(_Record):
     """What `rollout` finds."""
 
@@ -152,9 +143,16 @@ class TwoPools(_Record):
     """Ways to serve, over all divisions."""
     mappings: int
     """Training mappings in the spaces that were searched."""
-    why: list[str] = []
-    """Why nothing fits."""
-    changes: list[LeastChange] = []
+    conflicts: list[Conflict] = []
+    """Why nothing fits: minimal sets of named constraints of both sides that no pair satisfies together."""
+    conflicts_complete: bool = False
+    """True when `conflicts` holds every minimal conflict there is."""
+    relaxations: list[Relaxation] = []
+    """Least changes of one input with which something fits, each solved again."""
+    notes: list[str] = []
+    provenance: Provenance
+    """Inputs of both sides as they were named, and their checksums; `rollout` is among the checksums, and
+    `pool_topology` and `pool_profile` where rollout has a cluster of its own."""
     seconds: float = Field(default=0.0, exclude=True)
     """How long it took; not in the document, which is the same for the same input."""
 

@@ -19,7 +19,8 @@ from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.rollout import Rollout
 from mapsearch.inventories.run import Run
 from mapsearch.pooled import DivisionTold, PublishPlan, ServingPlan, Steady, TwoPools
-from mapsearch.pooling.infeasible import explained
+from mapsearch.pooling.answers import provenance_of_pools
+from mapsearch.pooling.infeasible import explain_infeasible
 from mapsearch.pooling.layouts import between_ranks
 from mapsearch.pooling.problem import Pools, read_pools, route_of, stages_of
 from mapsearch.pooling.split import Found, Pair, Told, best_pair
@@ -50,8 +51,7 @@ def rollout(
     found = best_pair(pools, deadline, told)
     answer = answer_of(pools, found, proof=proof)
     if found.best is None and found.complete:
-        why, changes = explained(pools, found)
-        answer = answer.model_copy(update={"why": why, "changes": changes})
+        answer = answer.model_copy(update=explain_infeasible(pools, deadline=deadline).fields())
     return answer.model_copy(update={"seconds": time.monotonic() - started})
 
 
@@ -67,6 +67,7 @@ def answer_of(pools: Pools, found: Found, *, proof: str = "none") -> TwoPools:
         "divisions": [_division(one) for one in found.divisions],
         "offers": found.offers,
         "mappings": found.mappings,
+        "provenance": provenance_of_pools(pools),
     }
     if pair is None:
         status = "infeasible" if found.complete else "unknown"

@@ -1,6 +1,6 @@
 """The joint search: training mapping, way to serve and division of the devices, together and exactly.
 
-Contents: Pair, Division, Found, best_pair.
+Contents: Pair, Division, Found, Sides, offer_bounds, best_pair.
 
 A division's step is never shorter than its training floor, nor than the least pace of its offers with a training step
 of no length and publishing from all devices. Divisions are searched in the order of that bound until it reaches the
@@ -21,7 +21,7 @@ from mapsearch.pooling.problem import Part, Pools, pace_of
 from mapsearch.pooling.replicas import Offer
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.ranking import mapping_of
-from mapsearch.solver.search import SLACK, search
+from mapsearch.solver.search import SLACK, Search, search
 
 EXPECTED = 2.0
 """Training step over its floor, until a search says more: only the order of the divisions follows from it."""
@@ -89,18 +89,46 @@ def offer_bounds(pools: Pools, part: Part, offers: list[Offer]) -> list[float]:
     return [pace_of(pools, part, offer, 0.0, None).step_s for offer in offers]
 
 
-def best_pair(pools: Pools, deadline: float | None = None, told: Told | None = None) -> Found:
-    """The pair with the shortest step over all divisions; complete unless the deadline cut a search short."""
+class Sides:
+    """Where a joint search takes its divisions, its ways to serve and its training mappings from; others may keep what
+    they have found for a question that differs in one number."""
+
+    def parts(self, pools: Pools) -> list[Part]:
+        """Divisions of the devices."""
+        return pools.parts()
+
+    def offers(self, pools: Pools, part: Part) -> list[Offer]:
+        """Ways to serve on one of them."""
+        return pools.server.offers(part.serving)
+
+    def mappings(self, part: Part, count: int, deadline: float | None, known_s: float) -> Search:
+        """The fastest training mappings on one of them, of those that are faster than a time."""
+        return search(problem_of(part.training), count, deadline=deadline, known_s=known_s)
+
+
+def best_pair(
+    pools: Pools,
+    deadline: float | None = None,
+    told: Told | None = None,
+    *,
+    below_s: float = math.inf,
+    sides: Sides | None = None,
+) -> Found:
+    """The pair with the shortest step over all divisions; complete unless the deadline cut a search short.
+
+    With `below_s` only pairs that are faster count, and none may be found.
+    """
     found, queue = Found(), list[_Entry]()
-    for part in pools.parts():
-        offers = pools.server.offers(part.serving)
+    sides = sides or Sides()
+    for part in sides.parts(pools):
+        offers = sides.offers(pools, part)
         found.offers += len(offers)
         paced = sorted(zip(offer_bounds(pools, part, offers), range(len(offers)), strict=True))
         least = paced[0][0] if paced else math.inf
         queue.append(_Entry(max(least, part.floor_s), part, [(bound, offers[at]) for bound, at in paced]))
     ratio, total = EXPECTED, len(queue)
     while queue:
-        best_s = found.best.step_s if found.best else math.inf
+        best_s = found.best.step_s if found.best else below_s
         if told is not None:
             told(total - len(queue), total, best_s)
         # Any order is exact: the likeliest division first makes a cutoff that the others seldom get below.
@@ -113,34 +141,34 @@ def best_pair(pools: Pools, deadline: float | None = None, told: Told | None = N
         elif deadline is not None and time.monotonic() > deadline:
             status, step_s = "late", None
         else:
-            status, step_s, fastest_s = _search_part(pools, entry, found, deadline)
+            status, step_s, fastest_s = _search_part(pools, entry, found, deadline, below_s, sides)
             ratio = fastest_s / entry.part.floor_s if fastest_s else ratio
         sizes = (entry.part.training.fabric.devices, entry.part.serving.fabric.devices)
         found.divisions.append(Division(entry.part.units, *sizes, entry.bound_s, status, step_s))
     found.divisions.sort(key=lambda one: one.units)
     left = [one.bound_s for one in found.divisions if one.status == "late"]
-    found.bound_s = min([*left, found.best.step_s if found.best else math.inf])
+    found.bound_s = min([*left, found.best.step_s if found.best else below_s])
     found.complete = not left
     return found
 
 
 def _search_part(
-    pools: Pools, entry: _Entry, found: Found, deadline: float | None
+    pools: Pools, entry: _Entry, found: Found, deadline: float | None, below_s: float, sides: Sides
 ) -> tuple[str, float | None, float | None]:
     """Search one division for a pair that is faster than the best; what became of it, its step, its training step."""
     part, offered = entry.part, entry.offered
-    problem, k, seen = problem_of(part.training), 1, 0
+    k, seen = 1, 0
     best_here: float | None = None
     fastest_s: float | None = None
     while True:
-        cutoff_s = found.best.step_s if found.best else math.inf
-        result = search(problem, k, deadline=deadline, known_s=cutoff_s)
+        cutoff_s = found.best.step_s if found.best else below_s
+        result = sides.mappings(part, k, deadline, cutoff_s)
         found.mappings += result.mappings if k == 1 else 0
         fastest_s = result.top[0].step_time_s if result.top else fastest_s
         for candidate in result.top[seen:]:
             pair = _paired(pools, part, offered, candidate.step_time_s, mapping_of(candidate))
             best_here = pair.step_s if best_here is None else min(best_here, pair.step_s)
-            if found.best is None or pair.step_s < found.best.step_s:
+            if pair.step_s < (found.best.step_s if found.best else below_s):
                 found.best = pair
         if not result.complete:
             return "late", best_here, fastest_s
@@ -148,7 +176,7 @@ def _search_part(
             return ("training" if math.isinf(cutoff_s) else "searched"), best_here, fastest_s
         # What a mapping no faster than the last one could still reach, if its ranks sent evenly.
         least = max(result.top[-1].step_time_s, offered[0][0])
-        if len(result.top) < k or found.best is None or least >= found.best.step_s * (1.0 - SLACK):
+        if len(result.top) < k or least >= (found.best.step_s if found.best else below_s) * (1.0 - SLACK):
             return "searched", best_here, fastest_s
         seen, k = len(result.top), 4 * k
 

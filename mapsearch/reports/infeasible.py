@@ -1,6 +1,6 @@
 """Why nothing fits, for people: conflicts, the least changes that help, what each rule rejects.
 
-Contents: Infeasible, why_not_lines, why_not_markdown, why_not_records.
+Contents: Conflicting, Infeasible, why_not_lines, conflict_lines, why_not_markdown, why_not_records.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ COMPLETE = "There is no other minimal conflict."
 CUT = "There may be more conflicts: mapsearch explain looks for up to ten."
 
 
-class Infeasible(Protocol):
-    """What an answer and an explanation say of why nothing fits."""
+class Conflicting(Protocol):
+    """What every answer that nothing fits says."""
 
     @property
     def conflicts(self) -> list[Conflict]:
@@ -36,6 +36,10 @@ class Infeasible(Protocol):
     @property
     def relaxations(self) -> list[Relaxation]:
         """Changes of one lever."""
+
+
+class Infeasible(Conflicting, Protocol):
+    """What an answer and an explanation say of why nothing fits."""
 
     @property
     def joint(self) -> JointRelaxation | None:
@@ -56,9 +60,7 @@ class Infeasible(Protocol):
 
 def why_not_lines(found: Infeasible, width: int, verbose: bool, *, cut: str = CUT) -> list[Text]:
     """Why nothing fits: conflicts, the least changes that help, what each rule rejects; nothing when something does."""
-    lines = _conflict_lines(found, width, verbose, cut)
-    if found.relaxations:
-        lines += section(HELPS, _relaxation_lines(found.relaxations, width), width=width)
+    lines = conflict_lines(found, width, verbose, cut=cut)
     if found.joint:
         lines += section(_joint_title(found.joint), _joint_lines(found.joint, width), width=width)
     if found.rejections:
@@ -73,7 +75,8 @@ def why_not_lines(found: Infeasible, width: int, verbose: bool, *, cut: str = CU
     return lines
 
 
-def _conflict_lines(found: Infeasible, width: int, verbose: bool, cut: str) -> list[Text]:
+def conflict_lines(found: Conflicting, width: int, verbose: bool, *, cut: str = CUT) -> list[Text]:
+    """Minimal conflicts, and the least changes that help."""
     own = [(number, one) for number, one in enumerate(found.conflicts, 1) if not one.restates]
     lines: list[Text] = []
     for number, one in own:
@@ -91,7 +94,10 @@ def _conflict_lines(found: Infeasible, width: int, verbose: bool, cut: str) -> l
             body += flowed(f"see {'; '.join(fields)}", width=width, indent=2, style="dim")
         lines += section(title, body, width=width)
     told = [text for text in (_restated(found.conflicts), _more(found, cut)) if text]
-    return [*lines, *(line for text in told for line in flowed(text, width=width, style="dim"))]
+    lines += [line for text in told for line in flowed(text, width=width, style="dim")]
+    if found.relaxations:
+        lines += section(HELPS, _relaxation_lines(found.relaxations, width), width=width)
+    return lines
 
 
 def _restated(conflicts: Sequence[Conflict]) -> str:
@@ -100,7 +106,7 @@ def _restated(conflicts: Sequence[Conflict]) -> str:
     return f"The same again by other rules: {', '.join(again)}." if again else ""
 
 
-def _more(found: Infeasible, cut: str) -> str:
+def _more(found: Conflicting, cut: str) -> str:
     """Whether these are all conflicts; nothing where the one and only says so by itself."""
     if not found.conflicts:
         return ""

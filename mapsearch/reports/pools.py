@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from mapsearch.pooled import LeastChange, TwoPools
+from mapsearch.pooled import TwoPools
 from mapsearch.reports.human import amount, count, percent, scaled, seconds
+from mapsearch.reports.infeasible import conflict_lines
 from mapsearch.reports.layout import Column, flowed, grid, section
 from mapsearch.reports.tables import placement_text, sizes_text
 
@@ -19,6 +20,7 @@ WORDS = {
     "queue": "the queue: what waits in it ages",
     "version": "one version per request: switches, and the age of the longest request",
 }
+CUT = "There may be more conflicts: mapsearch explain ANSWER.json looks for up to ten."
 STATUS = {
     "searched": "searched",
     "bound": "cannot be better",
@@ -35,11 +37,8 @@ def pool_lines(found: TwoPools, *, width: int, verbose: bool = False) -> list[Te
     names = f"{found.model} · {found.run} · {found.topology} · rollout {found.rollout}"
     lines += flowed(names, width=width)
     if found.steady is None:
-        lines += section(
-            "Why", [line for text in found.why for line in flowed(text, indent=2, width=width)], width=width
-        )
-        told = [line for change in found.changes for line in flowed(_change(change), indent=2, width=width)]
-        lines += section("The least changes that help, each solved again", told, width=width)
+        lines += conflict_lines(found, width, verbose, cut=CUT)
+        lines += [line for note in found.notes for line in flowed(f"Note: {note}", width=width, style="dim")]
     else:
         lines += [*_sides(found, width), *_constraints(found, width), *_publishing(found, width)]
     if verbose:
@@ -121,15 +120,6 @@ def _publishing(found: TwoPools, width: int) -> list[Text]:
         f"a rank sends to {plan.peers} ranks of a replica; a switch costs {seconds(plan.lost_s)} of rollout"
     )
     return flowed(text, width=width)
-
-
-def _change(change: LeastChange) -> str:
-    before, after = change.from_value, change.to_value
-    if change.what == "hbm_bytes":
-        told = f"HBM per device {amount(before)} -> {amount(after)}"
-    else:
-        told = f"{change.what} {before:,g} -> {after:,g}"
-    return told + (f": step {seconds(change.step_s)}" if change.step_s is not None else "")
 
 
 def _divisions(found: TwoPools) -> list[Column]:

@@ -13,7 +13,7 @@ from two_pools import TINY_ROLLOUT, drawn, plain_best, tiny_cluster, tiny_pools,
 
 from mapsearch.costs import pacing
 from mapsearch.pooling.api import answer_of
-from mapsearch.pooling.infeasible import explained
+from mapsearch.pooling.infeasible import explain_infeasible
 from mapsearch.pooling.split import best_pair
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.search import search
@@ -104,9 +104,10 @@ def test_a_queue_that_holds_more_than_the_versions_allow_says_so_and_what_helps(
     pools = tiny_pools(rollout=rollout)
     found = best_pair(pools)
     assert found.best is None
-    why, changes = explained(pools, found)
-    assert "versions old" in why[0]
-    assert [(change.what, change.to_value) for change in changes] == [("versions", 2.0)]
+    told = explain_infeasible(pools)
+    assert [one.relations for one in told.conflicts] == [["versions"]]
+    assert "versions old" in told.conflicts[0].sentences[0]
+    assert [(change.name, change.to_value) for change in told.relaxations] == [("versions", 2.0)]
     assert best_pair(replace(pools, rollout=rollout.replaced(versions=2))).best is not None
 
 
@@ -115,23 +116,26 @@ def test_a_queue_that_cannot_hold_a_batch_says_so_and_what_helps():
     pools = tiny_pools(rollout=rollout)
     found = best_pair(pools)
     assert found.best is None
-    why, changes = explained(pools, found)
-    assert "holds 1.5 batches" in why[0]
-    assert [(change.what, change.to_value) for change in changes] == [("most_batches", 2.5)]
-    assert changes[0].step_s
+    told = explain_infeasible(pools)
+    assert [one.relations for one in told.conflicts] == [["queue"]]
+    assert "holds 1.5 batches" in told.conflicts[0].sentences[0]
+    changes = {change.name: change for change in told.relaxations}
+    assert changes["most_batches"].to_value == 2.5
+    assert changes["held_batches"].to_value == 1.0
+    assert all(change.step_time_s for change in changes.values())
 
 
 def test_a_model_that_fits_no_replica_names_memory_and_devices():
     pools = tiny_pools(topology=tiny_cluster((2, 2), hbm_mb=5.0))
     found = best_pair(pools)
     assert found.best is None
-    why, changes = explained(pools, found)
-    assert len(why) == 1
-    assert {change.what for change in changes} <= {"hbm_bytes", "devices"}
-    assert changes
-    for change in changes:
-        assert change.to_value > change.from_value
-        assert change.step_s
+    told = explain_infeasible(pools)
+    assert len(told.conflicts) == 1
+    assert {change.name for change in told.relaxations} >= {"hbm", "devices"}
+    for change in told.relaxations:
+        assert change.step_time_s
+        if not change.choice:
+            assert change.to_value > change.from_value
 
 
 def test_the_answer_holds_both_mappings_and_the_four_constraints():

@@ -12,12 +12,13 @@ user asked for. Relations that need a layout of layers (memory, exposure) count 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
 from mapsearch.axes import CHOICES, SIZES
 from mapsearch.relation import Relation
-from mapsearch.solver.explain.hitting import Hitting, TooMany
+from mapsearch.solver.explain.hitting import Hitting, TooMany, enumerate_conflicts
 from mapsearch.solver.explain.probe import Probe
 from mapsearch.solver.problem import Problem
 
@@ -85,30 +86,28 @@ def minimal_conflicts(probe: Probe, most: int, found: Enumeration | None = None)
     every = (1 << len(relations)) - 1
     pair = [relation.name for relation in probe.problem.side("pair")]
     lacking = [_bits(bits, (*broken, *pair)) for broken in probe.masks.least_broken]
-    try:
-        hitting = Hitting.of(lacking or [0])
-        while True:
-            open_sets = [one for one in hitting.sets if one not in _known(result, bits)]
-            if not open_sets or len(result.conflicts) >= most:
-                result.complete = not open_sets
-                return result
-            one = min(open_sets, key=lambda code: _order(code, relations, result))
-            core = [relation for bit, relation in enumerate(relations) if one >> bit & 1]
-            satisfied = probe.witness(relation.name for relation in core)
-            if satisfied is None:
-                _enter(result, core, probe.problem)
-            else:
-                hitting.add(every & ~_bits(bits, satisfied))
-    except TooMany:
-        return result
+
+    def named(code: int) -> list[Relation]:
+        return [relation for bit, relation in enumerate(relations) if code >> bit & 1]
+
+    def witness(code: int) -> int | None:
+        satisfied = probe.witness(relation.name for relation in named(code))
+        return None if satisfied is None else _bits(bits, satisfied) & every
+
+    with suppress(TooMany):
+        result.complete = enumerate_conflicts(
+            Hitting.of(lacking or [0]),
+            every,
+            witness,
+            enter=lambda code: _enter(result, named(code), probe.problem),
+            order=lambda code: _order(code, relations, result),
+            most=most,
+        )
+    return result
 
 
 def _bits(places: dict[str, int], names: Iterable[str]) -> int:
     return sum(1 << places[name] for name in names)
-
-
-def _known(result: Enumeration, bits: dict[str, int]) -> set[int]:
-    return {_bits(bits, (relation.name for relation in core)) for core in result.conflicts}
 
 
 def _order(code: int, relations: list[Relation], result: Enumeration) -> tuple[bool, int, list[int], int]:

@@ -1,6 +1,6 @@
 """Minimal sets that share something with every one of some sets: conflicts from corrections, and back.
 
-Contents: Hitting, TooMany.
+Contents: Hitting, TooMany, enumerate_conflicts.
 
 Sets are the bits of numbers. Every conflict shares a relation with every correction (what is left out where the rest
 can be satisfied), and the minimal sets that do so are the minimal conflicts once all corrections are known
@@ -9,7 +9,8 @@ can be satisfied), and the minimal sets that do so are the minimal conflicts onc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from mapsearch.solver.explain.masks import minimal
 
@@ -51,3 +52,32 @@ class Hitting:
         for one in minimal(sets):
             made.add(one)
         return made
+
+
+def enumerate_conflicts(
+    hitting: Hitting,
+    every: int,
+    witness: Callable[[int], int | None],
+    *,
+    enter: Callable[[int], None],
+    order: Callable[[int], Any],
+    most: int,
+) -> bool:
+    """Enter so many minimal conflicts at most, in the given order; True when there is no other.
+
+    `witness` says which of `every` constraint something satisfies that satisfies the ones asked about, and None when
+    nothing does. A minimal hitting set of what witnesses lack either is a conflict, each of whose proper subsets was
+    seen satisfied, or has a witness that gives another set to hit. Raises TooMany, and what `witness` raises.
+    """
+    known: set[int] = set()
+    while True:
+        open_sets = [one for one in hitting.sets if one not in known]
+        if not open_sets or len(known) >= most:
+            return not open_sets
+        one = min(open_sets, key=order)
+        satisfied = witness(one)
+        if satisfied is None:
+            known.add(one)
+            enter(one)
+        else:
+            hitting.add(every & ~satisfied)
