@@ -65,7 +65,8 @@ def test_groups_on_one_level_of_a_built_in_cluster_get_just_what_it_says(name):
 # A vendor's measurements (oracle-quickstart/oci-gpu-quickstarts, nvidia/GB200 and nvidia/GB300, alltoall_perf of
 # nccl-tests, bus bandwidth at the largest size). The rates below are from other tools on the same pages, none from an
 # all-to-all: NVLink from nvbandwidth, both ways at once by copy kernels (total of
-# device_to_device_bidirectional_memcpy_write_sm over the 12 ordered pairs of 4 GPUs, directions added), a port from ib_write_bw ("expected 380-385 Gb/sec").
+# device_to_device_bidirectional_memcpy_write_sm over the 12 ordered pairs of 4 GPUs, directions added), a port
+# from ib_write_bw ("expected 380-385 Gb/sec").
 NVLINK_GB = {"GB200": 16_948.66 / 24, "GB300": 16_950.46 / 24}
 PORT_GB = 382.5 / 8
 PORTS_OF_A_GPU = {"GB200": 1, "GB300": 2}
