@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +21,7 @@ from mapsearch.calibration.shipped import shipped
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError
-from mapsearch.inputs import Inputs, decided, read_inputs
+from mapsearch.inputs import Inputs, decided, read_for, read_inputs
 from mapsearch.interrupts import Interrupts, interruptible, requested
 from mapsearch.inventories.base import validate
 from mapsearch.inventories.mapping import Mapping
@@ -95,14 +95,18 @@ def check(
     topology: str | Topology | Fabric = "asic",
     profile: str | Profile | None = None,
     devices: int | None = None,
+    answer_notes: Collection[str] | None = None,
 ) -> CheckReport:
     """One mapping: every relation with its margin, and the estimate when the mapping can be evaluated at all.
 
+    `answer_notes`: the notes of the mapping's answer, which tell how its cluster was read where it can be read in
+    several ways; without them it is the first way in which the mapping fits.
     Raises MapsearchError when an input cannot be read or the mapping does not fit the cluster's levels.
     """
-    inputs = read_inputs(model, run, topology, profile, devices)
+    wanted = mapping_given(mapping)
+    inputs = read_for(read_inputs(model, run, topology, profile, devices), wanted, answer_notes)
     problem = problem_of(inputs.facts)
-    point = point_of(mapping_given(mapping), inputs.facts)
+    point = point_of(wanted, inputs.facts)
     notes = [*inputs.notes, *point.notes]
     trouble = layout_trouble(point)
     if trouble:

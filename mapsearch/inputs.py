@@ -1,11 +1,12 @@
 """Inputs by name, path or object, read into facts; and the choice between several readings of one cluster.
 
-Contents: Inputs, read_inputs, decided.
+Contents: Inputs, read_inputs, read_for, decided.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +14,12 @@ from mapsearch.calibration.shipped import default_profile, profile_named
 from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError
 from mapsearch.inventories.base import load_inventory
+from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.models import load_model
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.run import Run
+from mapsearch.placing.placed import reading_for
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.provenance import Named
 from mapsearch.solver.search import search
@@ -74,6 +77,16 @@ def read_inputs(
     return replace(found, readings=tuple(map(read, fabric.alternatives))) if fabric.alternatives else found
 
 
+def read_for(inputs: Inputs, mapping: Mapping, notes: Collection[str] | None = None) -> Inputs:
+    """The inputs with the cluster read in the way in which a mapping was searched: as `reading_for` tells it.
+
+    `notes`: those of the mapping's answer; without them the first reading on which the mapping fits.
+    """
+    fabric = reading_for(mapping, inputs.facts.fabric, notes)
+    found = next(one for one in (inputs, *inputs.readings) if one.facts.fabric is fabric)
+    return replace(found, readings=())
+
+
 def decided(inputs: Inputs, deadline: float | None = None) -> Inputs:
     """The inputs with the cluster read in the way that has the fastest mapping, and a note on the others.
 
@@ -94,6 +107,9 @@ def decided(inputs: Inputs, deadline: float | None = None) -> Inputs:
         else:
             told.append(f"{name}: {'nothing fits' if math.isinf(best_s) else 'nothing faster'}")
     note = f"the cluster is read in {len(told)} ways, and the fastest counts ({'; '.join(told)})"
+    types = {one.facts.fabric.device.name for one in (inputs, *inputs.readings)}
+    if len(types) > 1:
+        note += "; not searched: stages or replicas on devices of different types, each with the work that suits it"
     return replace(best, notes=[note, *best.notes], readings=())
 
 

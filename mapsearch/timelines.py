@@ -13,7 +13,7 @@ from mapsearch.api import mapping_given
 from mapsearch.axes import SCHEDULE
 from mapsearch.costs.estimate import Point, breakdown_s, layout_trouble, point_of
 from mapsearch.errors import InputError
-from mapsearch.inputs import read_inputs
+from mapsearch.inputs import read_for, read_inputs
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -53,8 +53,9 @@ def timeline(
     Raises MapsearchError when an input cannot be read, the mapping does not fit the cluster's levels or cannot be
     estimated, or its schedule is not defined for so many stages and microbatches.
     """
-    inputs = read_inputs(model, run, topology, profile, devices)
-    point = point_of(mapping_given(mapping), inputs.facts)
+    wanted = mapping_given(mapping)
+    inputs = read_for(read_inputs(model, run, topology, profile, devices), wanted)
+    point = point_of(wanted, inputs.facts)
     if trouble := layout_trouble(point):
         raise InputError(f"the mapping cannot be estimated: {trouble}")
     found = pipelined(point, stages=_per_stage(stage_times, point.cell.pp), hop_s=hop_s)

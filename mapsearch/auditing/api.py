@@ -6,6 +6,7 @@ Contents: audit.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from mapsearch.comparing import mapping_text
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, UsageError
-from mapsearch.inputs import read_inputs
+from mapsearch.inputs import read_for, read_inputs
 from mapsearch.interrupts import Interrupts
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
@@ -47,6 +48,7 @@ def audit(
     relay: bool = True,
     rings: Rings = "levels",
     placement: Placement | None = None,
+    answer_notes: Collection[str] | None = None,
     tolerance: float = TOLERANCE,
     feed_back: bool = False,
     rounds: int = ROUNDS,
@@ -59,6 +61,8 @@ def audit(
     difference counts; with `feed_back` it is given to the search, which is repeated until nothing changes, at most
     `rounds` times.
     `placement`: ranks on devices, instead of as the mapping's placement says; then nothing is fed back.
+    `answer_notes`: the notes of the mapping's answer, which tell how its cluster was read where it can be read in
+    several ways; without them it is the first way in which the mapping fits.
     Raises MapsearchError for what the user can mend: a mapping that does not fit, a graph that is too large or torn.
     """
     if not 0.0 < tolerance < 1.0:
@@ -70,8 +74,9 @@ def audit(
     if feed_back and placement is not None:
         raise UsageError("places one mapping, and feedback searches for others; drop one of them", field="placement")
     with Interrupts():
-        inputs = read_inputs(model, run, topology, profile, devices)
-        facts, wanted = inputs.facts, mapping_given(mapping)
+        wanted = mapping_given(mapping)
+        inputs = read_for(read_inputs(model, run, topology, profile, devices), wanted, answer_notes)
+        facts = inputs.facts
         trouble = layout_trouble(point_of(wanted, facts))
         if trouble:
             raise InputError(f"the mapping cannot be costed, so there is nothing to audit: {trouble}", field="mapping")

@@ -10,7 +10,7 @@ import click
 from mapsearch.cli import options
 from mapsearch.cli.progress import watching
 from mapsearch.cli.render import emit
-from mapsearch.cli.solved import inputs_for, read_mapping, read_result, tell_differing
+from mapsearch.cli.solved import inputs_for, notes_of, read_mapping, read_result, tell_differing
 from mapsearch.errors import ExitCode
 from mapsearch.interrupts import Interrupts
 
@@ -99,6 +99,7 @@ def command(
                 relay=relay,
                 rings=rings,
                 placement=seats,
+                answer_notes=notes_of(mapping),
                 tolerance=tolerance,
                 feed_back=feed_back,
                 rounds=rounds,

@@ -8,7 +8,7 @@ import click
 
 from mapsearch.cli import options
 from mapsearch.cli.render import emit
-from mapsearch.cli.solved import inputs_for, read_mapping, tell_differing
+from mapsearch.cli.solved import inputs_for, notes_of, read_mapping, tell_differing
 from mapsearch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def command(
     )
     from mapsearch.api import check
 
-    report = check(wanted, **told)
+    report = check(wanted, **told, answer_notes=notes_of(mapping))
     emit(report, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
     tell_differing(about, report.provenance, quiet=quiet)
     return ExitCode.FOUND if report.feasible else ExitCode.INFEASIBLE

@@ -9,7 +9,7 @@ import click
 
 from mapsearch.cli import options
 from mapsearch.cli.render import emit, write_text
-from mapsearch.cli.solved import inputs_for, read_mapping, run_of, tell_differing
+from mapsearch.cli.solved import inputs_for, notes_of, read_mapping, run_of, tell_differing
 from mapsearch.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _point(asked: _Asked) -> Point:
     """The mapping with its inputs. Raises InputError."""
     from mapsearch.costs.estimate import layout_trouble, point_of
     from mapsearch.errors import InputError
-    from mapsearch.inputs import read_inputs
+    from mapsearch.inputs import read_for, read_inputs
     from mapsearch.solver.provenance import provenance_of
 
     name, told = asked.answer or "", asked.others
@@ -134,13 +134,7 @@ def _point(asked: _Asked) -> Point:
     given = {key: told[key] for key in ("model", "run", "topology", "profile")}
     inputs = read_inputs(**inputs_for(about, **given, devices=None, run_options=told))
     tell_differing(about, provenance_of(inputs.named, inputs.devices))
-    for reading in (inputs, *inputs.readings):
-        try:
-            point = point_of(mapping, reading.facts)
-            break
-        except InputError:
-            if reading is (inputs, *inputs.readings)[-1]:
-                raise
+    point = point_of(mapping, read_for(inputs, mapping, notes_of(name)).facts)
     if point.facts.model.moe is None:
         raise InputError(f"is a mapping of {point.facts.model.name}, which has no experts", file=name)
     trouble = layout_trouble(point)

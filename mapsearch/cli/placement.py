@@ -108,7 +108,7 @@ class _Named:
 
 def _placing(asked: _Named) -> Placing:
     """The mapping on its cluster. Raises InputError, UsageError."""
-    from mapsearch.cli.solved import names_of, ranked_name, read_mapping, run_of
+    from mapsearch.cli.solved import names_of, notes_of, ranked_name, read_mapping, run_of
     from mapsearch.placing.api import placing_of, topology_of
 
     document = asked.document
@@ -118,25 +118,20 @@ def _placing(asked: _Named) -> Placing:
     wanted = asked.topology or solved_for.get("topology")
     cluster = topology_of(about, wanted, document, named=asked.topology is not None)
     if not asked.links:
-        return placing_of(mapping, cluster, name=name, notes=None if about is None else _notes(document))
-    from mapsearch.inputs import read_inputs
+        return placing_of(mapping, cluster, name=name, notes=notes_of(document))
+    from mapsearch.inputs import read_for, read_inputs
     from mapsearch.placing.volumes import sent_bytes_of
 
-    inputs = read_inputs(
+    every = read_inputs(
         asked.model or solved_for.get("model") or options.DEFAULT_MODEL,
         run_of(about, asked.run, asked.run_options),
         cluster,
         asked.profile or solved_for.get("profile"),
         None,
     )
-    return placing_of(mapping, cluster, name=name, sent_bytes=sent_bytes_of(mapping, inputs.facts))
-
-
-def _notes(document: str) -> list[str]:
-    """The notes of an answer, which tell how its cluster was read."""
-    from mapsearch import documents
-
-    return list(documents.load(document.rpartition("#")[0] if "#" in document else document)["notes"])
+    notes = notes_of(document)
+    sent_bytes = sent_bytes_of(mapping, read_for(every, mapping, notes).facts)
+    return placing_of(mapping, cluster, name=name, notes=notes, sent_bytes=sent_bytes)
 
 
 def _export(

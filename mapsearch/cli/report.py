@@ -72,7 +72,7 @@ def _known(
 ) -> Known:
     """The answer and what belongs to it. Raises InputError."""
     from mapsearch.costs.estimate import point_of
-    from mapsearch.inputs import read_inputs
+    from mapsearch.inputs import read_for, read_inputs
     from mapsearch.reports.dossier import Known
     from mapsearch.solver.provenance import provenance_of
 
@@ -81,7 +81,7 @@ def _known(
     told = inputs_for(
         about, model=model, run=run, topology=topology, profile=profile, devices=None, run_options=run_options
     )
-    inputs = read_inputs(**told)
+    inputs = read_for(read_inputs(**told), mapping, found.notes)
     other = differing(about, provenance_of(inputs.named, inputs.devices))
     if other:
         raise InputError(

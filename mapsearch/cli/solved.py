@@ -1,6 +1,7 @@
 """A mapping on the command line, and what it was solved for: an answer names its inputs, options win over them.
 
-Contents: read_mapping, ranked_name, names_of, run_of, changed, inputs_for, differing, tell_differing, read_result.
+Contents: read_mapping, ranked_name, notes_of, names_of, run_of, changed, inputs_for, differing, tell_differing,
+read_result.
 """
 
 from __future__ import annotations
@@ -91,6 +92,14 @@ def run_of(about: Provenance | None, run: str | None, run_options: dict[str, Any
 def changed(option: str, now: Any, before: dict[str, list[str]]) -> Any:
     """What an option says here, else what it said when the answer was solved, else None."""
     return now if now is not None else next(iter(before.get(option, [])), None)
+
+
+def notes_of(name: str) -> list[str] | None:
+    """The notes of an answer, `answer.json` or `answer.json#2`, which tell how its cluster was read; else None."""
+    from mapsearch import documents
+
+    data = documents.load(name.rpartition("#")[0] if "#" in name else name)
+    return list(data["notes"]) if isinstance(data, dict) and str(data.get("schema", "")).startswith(_ANSWER) else None
 
 
 def names_of(about: Provenance | None) -> dict[str, str]:

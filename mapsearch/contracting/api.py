@@ -13,7 +13,7 @@ from mapsearch.contracting.domains import DOMAINS, Domain
 from mapsearch.contracting.measured import held_against, read_measurement
 from mapsearch.costs.estimate import Point, layout_trouble, point_of
 from mapsearch.errors import InputError
-from mapsearch.inputs import Inputs, read_inputs
+from mapsearch.inputs import Inputs, read_for, read_inputs
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.measurement import Measurement
 from mapsearch.inventories.model import Model
@@ -44,7 +44,9 @@ def contract_of(
     mapping is called in the origins of the rows.
     Raises MapsearchError when an input cannot be read, or the mapping has no place or no layout on the cluster.
     """
-    inputs, point = _placed(mapping_given(mapping), read_inputs(model, run, topology, profile, devices))
+    wanted = mapping_given(mapping)
+    inputs = read_for(read_inputs(model, run, topology, profile, devices), wanted)
+    point = point_of(wanted, inputs.facts)
     trouble = layout_trouble(point)
     if trouble:
         raise InputError(f"cannot be estimated, so it has no contract: {trouble}", file=source)
@@ -61,16 +63,6 @@ def contract_of(
     if isinstance(measured, str):
         return held_against(contract, read_measurement(measured), file=measured)
     return held_against(contract, measured)
-
-
-def _placed(mapping: Mapping, inputs: Inputs) -> tuple[Inputs, Point]:
-    """The mapping on the first reading of the cluster that has a place for it. Raises InputError."""
-    for reading in inputs.readings:
-        try:
-            return inputs, point_of(mapping, inputs.facts)
-        except InputError:
-            inputs = reading
-    return inputs, point_of(mapping, inputs.facts)
 
 
 def _contract(case: ContractCase, point: Point, inputs: Inputs) -> Contract:

@@ -22,7 +22,7 @@ from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, MapsearchError, listed
 from mapsearch.exported import Exported, Refusal, Unexpressed
 from mapsearch.frameworks import WHOSE, named
-from mapsearch.inputs import read_inputs
+from mapsearch.inputs import read_for, read_inputs
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -69,7 +69,7 @@ def export(
     if to not in KINDS:
         raise InputError(f"{to!r} is no format; accepted: {listed(KINDS)}", field="to")
     wanted, kind = mapping_given(mapping), KINDS[to]
-    facts = read_inputs(model, run, topology, profile, devices).facts
+    facts = read_for(read_inputs(model, run, topology, profile, devices), wanted).facts
     held = facts.run.replaced(framework=_release(kind, facts.run))
     facts = Facts(facts.model, held, facts.fabric, facts.profile)
     where, following = _placement(wanted, facts.fabric)

@@ -19,6 +19,7 @@ from mapsearch.placing.patterns import patterns_of
 from mapsearch.placing.placed import AXES, Placed, placed_of, reading_for
 from mapsearch.solver.provenance import checksum
 from mapsearch.topologies import Topology, fabric_of, load_topology, scaled
+from mapsearch.topologies.types import read_as
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ def placing_of(
     `notes`: those of the mapping's answer, which tell how the cluster was read where it can be read in several ways.
     Raises InputError, BackendMissing.
     """
+    fabric = reading_for(mapping, fabric_of(topology), notes)
     if sent_bytes is None:
-        fabric = reading_for(mapping, fabric_of(topology), notes)
         return Placing(mapping, name, topology, placed_of(mapping, topology, fabric))
-    chosen = choose(mapping, topology, sent_bytes)
+    chosen = choose(mapping, read_as(topology, fabric.reading), sent_bytes)
     return Placing(mapping, name, topology, chosen.placed, chosen)
 
 

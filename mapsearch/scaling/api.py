@@ -14,7 +14,7 @@ from mapsearch.contracting.api import contract_of
 from mapsearch.costs.estimate import Point, layout_trouble, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError, UsageError, listed, near_miss
-from mapsearch.inputs import read_inputs
+from mapsearch.inputs import read_for, read_inputs
 from mapsearch.interrupts import Interrupts
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
@@ -55,8 +55,9 @@ def scale_down(
     """
     tell: Watch = progress or (lambda _progress: None)
     with Interrupts():
-        inputs = read_inputs(model, run, topology, profile, devices)
-        full = point_of(mapping_given(mapping), inputs.facts)
+        wanted = mapping_given(mapping)
+        inputs = read_for(read_inputs(model, run, topology, profile, devices), wanted)
+        full = point_of(wanted, inputs.facts)
         trouble = layout_trouble(full)
         if trouble:
             raise InputError(f"has no layout of layers on its stages: {trouble}", file=full.mapping.kind)

@@ -32,7 +32,7 @@ def fabric_of(topology: Topology) -> Fabric:
 
     Of several types of device, or of units of unequal bandwidth, the other ways to read it are its `alternatives`.
     """
-    if not topology.other_devices:
+    if not (topology.other_devices or topology.only_type):
         return _of_one_type(topology)
     from mapsearch.topologies.types import readings_of
 

@@ -187,6 +187,8 @@ class Topology(Inventory):
     """Further types of device, where not all are alike; nodes, or units under `types`, name theirs."""
     types: dict[str, str] = Field(default_factory=dict, exclude_if=lambda units: not units)
     """Levels form: units whose devices are of another type, such as `rack3: H200` (counted from 0)."""
+    only_type: str = Field(default="", exclude_if=lambda name: not name)
+    """Use the devices of this type only, the others left out; empty: every way to read the cluster is searched."""
     all_to_all: Literal["variable", "fixed"] = "variable"
     """`fixed` when the communication library offers only whole-group all-to-all of one size for all."""
     library: LibrarySpec = LibrarySpec()
@@ -229,6 +231,10 @@ class Topology(Inventory):
             if not self.levels:
                 raise ValueError(f"types: {place!r}: in the explicit form each node says its own type as device")
             unit_index(place, self.levels)
+        if self.only_type and self.only_type not in names:
+            raise ValueError(
+                f"only_type is {self.only_type!r}{near_miss(self.only_type, names)}; types: {listed(names)}"
+            )
 
     def _check_levels(self) -> None:
         for field in ("links", "level_names", "high_bandwidth"):

@@ -1,15 +1,16 @@
 """Several types of device in one cluster: read as one type each way that the cost model can compute.
 
-Contents: readings_of, slowest.
+Contents: readings_of, read_as, slowest.
 
 All devices of a fabric are alike. So a cluster with two types is read as all its devices at the slower type, in every
-number, and as each type alone with the others left out; the search takes whichever is faster.
+number, and as each type alone with the others left out; the search takes whichever is faster. `only_type` leaves one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from mapsearch.errors import InputError, listed
 from mapsearch.topologies.spec import DeviceSpec, Topology, unit_index, unit_words
 from mapsearch.units import BYTES, FLOPS, render
 
@@ -19,9 +20,12 @@ SIZED = ("hbm", "hbm_bandwidth", "host_memory", "host_bandwidth", "nvme", "nvme_
 def readings_of(topology: Topology) -> list[tuple[str, Topology, str]]:
     """Each way to read a topology with several types: what it is called, a topology with one, and a note.
 
-    All devices first; then every type alone, the most devices first. One without a name for a topology of one type.
+    All devices first; then every type alone, the most devices first. One without a name for a topology of one type,
+    and for one with `only_type`. Raises InputError when no device is of that type.
     """
     counts = _counts(topology)
+    if topology.only_type:
+        return [_only(topology, counts)]
     if len(counts) < 2:
         named = next(iter(counts))
         types = {device.name: device for device in (topology.device, *topology.other_devices)}
@@ -34,17 +38,41 @@ def readings_of(topology: Topology) -> list[tuple[str, Topology, str]]:
     )
     found = [(f"all {sum(counts.values()):,} devices at the slower type", _plain(topology, shared, []), note)]
     for name, count in counts.items():
-        others = [place for place, of in _typed(topology).items() if of != name]
         alone = f"{said}: only the {count:,} x {name} are used, as devices of one mapping are alike"
-        found.append((f"the {count:,} x {name} alone", _plain(topology, types[name], others), alone))
+        found.append((f"the {count:,} x {name} alone", _alone(topology, name), alone))
     return found
+
+
+def read_as(topology: Topology, reading: str) -> Topology:
+    """The topology with one type of device that a fabric with this `reading` was made of; itself where it has one."""
+    return next((plain for name, plain, _ in readings_of(topology) if name and name == reading), topology)
+
+
+def _only(topology: Topology, counts: dict[str, int]) -> tuple[str, Topology, str]:
+    """The one reading that `only_type` leaves."""
+    name = topology.only_type
+    if name not in counts:
+        raise InputError(
+            f"is {name!r}, and no device is of that type; here are {listed(counts)}",
+            file=topology.name,
+            field="only_type",
+        )
+    left = sum(counts.values()) - counts[name]
+    note = f"only_type: the {counts[name]:,} x {name} are used, and {left:,} other devices left out" if left else ""
+    return "", _alone(topology, name), note
+
+
+def _alone(topology: Topology, name: str) -> Topology:
+    """The topology with the devices of one type, the others as if they were down."""
+    types = {device.name: device for device in (topology.device, *topology.other_devices)}
+    return _plain(topology, types[name], [place for place, of in _typed(topology).items() if of != name])
 
 
 def _plain(topology: Topology, device: DeviceSpec, left_out: list[str]) -> Topology:
     nodes = [node.model_copy(update={"device": ""}) for node in topology.nodes]
     down = [*topology.down, *(place for place in left_out if place not in topology.down)]
     return topology.model_copy(
-        update={"device": device, "other_devices": [], "types": {}, "nodes": nodes, "down": down}
+        update={"device": device, "other_devices": [], "types": {}, "only_type": "", "nodes": nodes, "down": down}
     )
 
 

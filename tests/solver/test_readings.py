@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mapsearch.api import solve
+from mapsearch.api import check, mapping_given, solve
 from mapsearch.calibration.shipped import default_profile
 from mapsearch.errors import InputError
 from mapsearch.explaining.api import explain
@@ -99,6 +99,59 @@ def test_the_fastest_reading_is_searched():
     assert one.mappings[0].step_time_s == best.step_time_s
     assert "read in 3 ways" in one.notes[0] and "the 56 x H100" in one.notes[0]
     assert one.core.stranded_devices == 0 and one.core.devices == best.devices
+
+
+SLOW = H100.device.model_copy(update={"name": "H100-slow", "peak": {"bf16": 1e14, "fp16": 1e14, "fp8": 2e14}})
+
+
+def with_slow_nodes(count, **more):
+    types = {f"node{n}": SLOW.name for n in range(count)}
+    return mixed({}).replaced(other_devices=[SLOW.model_dump()], types=types, **more)
+
+
+def test_an_answer_is_audited_placed_and_checked_on_the_reading_that_it_was_found_on():
+    from mapsearch.auditing.api import audit
+    from mapsearch.placing.api import placing_of
+
+    topology = with_slow_nodes(1)
+    answer = solve("mixtral-8x7b", RUN, topology, profile="h100", top=1, proof="none")
+    best = answer.mappings[0]
+    about = {"model": "mixtral-8x7b", "run": RUN, "topology": topology, "profile": "h100"}
+    audited = audit(best, **about, answer_notes=answer.notes)
+    checked = check(best, **about, answer_notes=answer.notes)
+    placed = placing_of(mapping_given(best), topology, notes=answer.notes).placed
+    linked = placing_of(mapping_given(best), topology, notes=answer.notes, sent_bytes={"dp": 1e9, "ep": 1e9}).placed
+
+    assert audited.step_time_s == best.step_time_s == checked.mapping.step_time_s and checked.feasible
+    assert audited.devices == best.devices and len(audited.axes) > 0
+    assert all(not device.startswith("node0/") for one in (placed, linked) for device in one.devices)
+    # The first reading (all at the slower type) is another cluster, on which the mapping fits as well.
+    assert check(best, **about).mapping.step_time_s > best.step_time_s
+
+
+def test_one_type_can_be_chosen_in_the_topology():
+    alone = mixed({}).replaced(other_devices=[], down=["node0"])
+    chosen = with_slow_nodes(1, only_type=H100.device.name)
+    fabric = fabric_of(chosen)
+
+    assert fabric.levels == fabric_of(alone).levels and fabric.cores == fabric_of(alone).cores
+    assert not fabric.alternatives
+    assert "only_type: the 56 x" in fabric.notes[0] and "8 other devices left out" in fabric.notes[0]
+    other = fabric_of(with_slow_nodes(2, only_type=SLOW.name))
+    assert (other.device.name, other.devices) == (SLOW.name, 16)
+
+
+def test_a_type_that_is_not_there_is_refused():
+    with pytest.raises(InputError, match="only_type is 'H100-slo'"):
+        with_slow_nodes(1, only_type="H100-slo")
+    with pytest.raises(InputError, match=r"no device is of that type; here are"):
+        fabric_of(with_slow_nodes(0, only_type=SLOW.name))
+
+
+def test_the_note_on_readings_says_what_is_not_searched():
+    answer = solve("mixtral-8x7b", RUN, with_slow_nodes(1), profile="h100", top=1, proof="none")
+
+    assert "not searched: stages or replicas on devices of different types" in answer.notes[0]
 
 
 def degraded(rate):
