@@ -83,7 +83,9 @@ def grouped(graph: nx.Graph[str]) -> Grouping:
         pairs = _strongest(grouping, links)
         if pairs:
             groups = _components(grouping.current, pairs)
-            _form(grouping, [part for group in groups for part in _cliques(group, pairs, links.direct)])
+            within = _within(groups, pairs)
+            parts = [_cliques(group, inside, links.direct) for group, inside in zip(groups, within, strict=True)]
+            _form(grouping, [part for found in parts for part in found])
         elif not _take_in(grouping):
             raise InputError("falls into parts that no link joins")
     return grouping
@@ -176,20 +178,28 @@ def _components(units: list[int], joined: Iterable[Iterable[int]]) -> list[list[
     return list(groups.values())
 
 
+def _within(groups: list[list[int]], joined: Iterable[Iterable[int]]) -> list[list[Iterable[int]]]:
+    """The joined sets of each group: all units of one stand in the same group."""
+    home = {unit: number for number, group in enumerate(groups) for unit in group}
+    found: list[list[Iterable[int]]] = [[] for _ in groups]
+    for members in joined:
+        found[home[next(iter(members))]].append(members)
+    return found
+
+
 def _cliques(group: list[int], joined: list[Iterable[int]], direct: dict[tuple[int, int], float]) -> list[list[int]]:
     """The parts of a group that are linked all to all among themselves, where its links do not tell by their speed.
 
     A dragonfly whose local and far links are alike: ends of a local link have neighbours in common, those of a far
     one have none. The group itself when it has a regular shape, when switches join it, or when there are no such parts.
+    `joined`: the sets of joined units that stand in this group.
     """
-    members = set(group)
     linked: dict[int, dict[int, float]] = {unit: {} for unit in group}
     for pair in joined:
         first, *others = pair
-        if first in members:
-            if len(others) != 1 or (min(first, others[0]), max(first, others[0])) not in direct:
-                return [group]
-            linked[first][others[0]] = linked[others[0]][first] = direct[min(first, others[0]), max(first, others[0])]
+        if len(others) != 1 or (min(first, others[0]), max(first, others[0])) not in direct:
+            return [group]
+        linked[first][others[0]] = linked[others[0]][first] = direct[min(first, others[0]), max(first, others[0])]
     common = {
         (unit, other): len(linked[unit].keys() & linked[other].keys())
         for unit in group
