@@ -6,7 +6,7 @@ Contents: Derived, derived, derived_levels, fabric_of_graph, regular_members, un
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,8 @@ from mapsearch.topologies.grouping import Grouping, grouped
 from mapsearch.topologies.known import level_suspicions
 from mapsearch.topologies.levels import other_cores, shape_words
 from mapsearch.topologies.spec import Topology
-from mapsearch.topologies.wiring import Wiring, latency_across, wire_tier
+from mapsearch.topologies.torus import along_axes
+from mapsearch.topologies.wiring import Wiring, fastest_then_all, latency_across, wire_tier
 
 DOMAIN_SHARE = 0.5
 """Tiers at least this fast, against the innermost, count to the high-bandwidth domain unless the document says."""
@@ -246,20 +247,23 @@ def _tree(grouping: Grouping, tiers: list[dict[int, Wiring]]) -> tuple[Tree, dic
 
 
 def _in_order(grouping: Grouping, wirings: Mapping[int, Wiring], number: int) -> list[int]:
-    """Children of a unit as numbered; those of a ring along it."""
+    """Children of a unit as numbered; those of a ring along it, those of a torus row by row, its last axis fastest."""
     children = grouping.units[number].children
     wiring = wirings.get(number)
-    if wiring is None or wiring.kind != "ring":
+    if wiring is None or wiring.kind not in ("ring", "torus"):
         return children
     home = {node: child for child in children for node in grouping.units[child].nodes}
-    linked: dict[int, set[int]] = {child: set() for child in children}
-    for a, b, _ in grouping.links:
-        if a in home and b in home and home[a] != home[b]:
-            linked[home[a]].add(home[b])
-            linked[home[b]].add(home[a])
+    linked: dict[int, dict[int, float]] = {child: defaultdict(float) for child in children}
+    for node, child in home.items():
+        for other, link in grouping.graph.adj[node].items():
+            if home.get(other, child) != child:
+                linked[child][home[other]] += link["bytes_per_s"]
+    if wiring.kind == "torus":
+        tried = (along_axes(each, wiring.dims) for each in fastest_then_all(linked, children))
+        return next((found for found in tried if found), children)
     walk = [children[0]]
     while len(walk) < len(children):
-        onward = sorted(linked[walk[-1]] - set(walk))
+        onward = sorted(linked[walk[-1]].keys() - set(walk))
         if not onward:
             return children
         walk.append(onward[0])
@@ -267,7 +271,10 @@ def _in_order(grouping: Grouping, wirings: Mapping[int, Wiring], number: int) ->
 
 
 def regular_members(topology: Topology) -> list[str]:
-    """Devices of a graph without holes, unit by unit, outermost first; units of a ring along it. Raises InputError."""
+    """Devices of a graph without holes, unit by unit, outermost first; units of a ring along it, of a torus row by row.
+
+    Raises InputError.
+    """
     grouping = grouped(_largest_part(_without_hosts(graph_of(topology)))[0])
     tiers = _wired(grouping)
     units = list(grouping.current)

@@ -1,6 +1,6 @@
 """How the units of one tier are joined: kind, bandwidth out of each by cut, latency across.
 
-Contents: Wiring, wire_tier, latency_across.
+Contents: Wiring, wire_tier, fastest_then_all, latency_across.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _wiring(grouping: Grouping, number: int, inside: _Inside, flows: _Flows) -> 
     straight = sum(sum(others.values()) for others in inside.linked.values())
     switched = sum(sum(rates.values()) for rates in shared.values())
     if straight > switched:
-        for linked in _fastest_then_all(inside.linked, children):
+        for linked in fastest_then_all(inside.linked, children):
             shape = shape_of(linked)
             if shape:
                 ports = [port for port in inside.ports if port[3] in linked[port[0]]]
@@ -149,7 +149,7 @@ def _shapeless(
     )
 
 
-def _fastest_then_all(
+def fastest_then_all(
     linked: Mapping[int, Mapping[int, float]], children: list[int]
 ) -> Iterator[dict[int, dict[int, float]]]:
     """Links between children: the fastest class alone, then all; slower links may only fill in a ring or mesh."""
