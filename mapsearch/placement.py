@@ -60,7 +60,8 @@ class Seating(_Record):
     proven: str
     """`all`: no bijection is better. `units`: no exchange of whole units of one tier is. Empty: not proven."""
     start: str
-    """What the seats were found from: `given`, `placement`, `packed` or `fixed`."""
+    """What the seats were found from: `given`, `axes` (those of a torus in another order), `placement`, `packed` or
+    `fixed`."""
 
 
 class Placement(_Record):

@@ -26,18 +26,22 @@ from mapsearch.placing.loads import (
     link_seconds,
     routes_of,
 )
-from mapsearch.placing.placed import Placed, placed_of, same_groups
+from mapsearch.placing.placed import Placed, placed_of, reading_for, same_groups
 from mapsearch.placing.placements import MOST_PLACEMENTS, placements
 from mapsearch.placing.standing import standing
+from mapsearch.placing.turned import turned
 from mapsearch.solver.options import divisors
 from mapsearch.topologies.condense import device_tiers
 from mapsearch.topologies.graph import graph_of, nodes_of_type
+from mapsearch.topologies.load import fabric_of
 from mapsearch.topologies.spec import Topology
 
 Ints = NDArray[np.int64]
 
 IMPROVED = 3
 """Starts from which exchanges are tried."""
+OWN = ("given", "axes")
+"""Starts with the groups of the mapping's own placement."""
 
 
 def choose(mapping: Mapping, topology: Topology, sent_bytes: Dictionary[str, float]) -> Chosen:
@@ -45,16 +49,15 @@ def choose(mapping: Mapping, topology: Topology, sent_bytes: Dictionary[str, flo
 
     `sent_bytes`: bytes that a rank sends per step, by axis. Groups are those of the rank order tp-cp-ep-dp-pp; the
     mapping's own placement is tried too where its groups are others. Graphs that are too large to be routed device by
-    device are looked at unit by unit (`units.choose_units`).
+    device are looked at unit by unit (`units.choose_units`), or as a whole where there are no units
+    (`whole.choose_whole`).
     Raises InputError: more ranks than devices that work, parts without a path, and, unit by unit, a mapping that does
     not fit the regular part.
     """
     graph = graph_of(topology)
     devices = nodes_of_type(graph, "device")
     if len(devices) > MAX_ROUTED_DEVICES:
-        from mapsearch.placing.units import choose_units
-
-        return choose_units(mapping, topology, sent_bytes, devices)
+        return _choose_large(mapping, topology, sent_bytes, devices)
     if mapping.devices > len(devices):
         raise InputError(
             f"has {len(devices):,} devices that work, fewer than the mapping's {mapping.devices:,} ranks",
@@ -68,6 +71,7 @@ def choose(mapping: Mapping, topology: Topology, sent_bytes: Dictionary[str, flo
     own = _given(mapping, topology)
     if own is not None:
         starts = [("given", own), *starts]
+        starts += [("axes", one) for one in turned(own, topology, reading_for(mapping, fabric_of(topology)))]
         starts += [
             ("placement", one)
             for one in placements(mapping, topology, MOST_PLACEMENTS)
@@ -77,7 +81,7 @@ def choose(mapping: Mapping, topology: Topology, sent_bytes: Dictionary[str, flo
     other = plain if own is None or same_groups(own.groups, fixed.groups) else demand_of(own.groups, sent_bytes)
     units = [[[place[device] for device in unit] for unit in tier] for tier in tiers]
     tried = [
-        (cost_of(routes, other if label == "given" else plain, _seats(one, place)), label, one) for label, one in starts
+        (cost_of(routes, other if label in OWN else plain, _seats(one, place)), label, one) for label, one in starts
     ]
     best: Chosen | None = None
     for label, one, demand in _to_improve(tried, plain, other):
@@ -96,6 +100,19 @@ def choose(mapping: Mapping, topology: Topology, sent_bytes: Dictionary[str, flo
     return best
 
 
+def _choose_large(
+    mapping: Mapping, topology: Topology, sent_bytes: Dictionary[str, float], devices: Sequence[str]
+) -> Chosen:
+    """Unit by unit where some tier has few enough units, else whole placements against each other."""
+    if any(len(units) <= MAX_ROUTED_DEVICES for units in device_tiers(topology)):
+        from mapsearch.placing.units import choose_units
+
+        return choose_units(mapping, topology, sent_bytes, devices)
+    from mapsearch.placing.whole import choose_whole
+
+    return choose_whole(mapping, topology, sent_bytes, devices)
+
+
 def _to_improve(
     tried: Sequence[tuple[Cost, str, Placed]], plain: Demand, other: Demand
 ) -> Iterator[tuple[str, Placed, Demand]]:
@@ -107,7 +124,7 @@ def _to_improve(
             yield label, one, other
         elif one.devices not in seen and len(seen) < IMPROVED:
             seen.add(one.devices)
-            yield label, one, plain
+            yield label, one, other if label in OWN else plain
 
 
 def _given(mapping: Mapping, topology: Topology) -> Placed | None:

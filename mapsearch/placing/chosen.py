@@ -26,7 +26,8 @@ class Chosen:
     proven: str
     """`all`: no other bijection is better; `units`: none that exchanges whole units of one tier; empty: not proven."""
     start: str
-    """What the seats were found from: `given`, `placement`, `packed` or `fixed`."""
+    """What the seats were found from: `given`, `axes` (those of a torus in another order), `placement`, `packed` or
+    `fixed`."""
     busiest: tuple[str, str]
     """The busiest link, from and to."""
 

@@ -1,6 +1,6 @@
 """What ranks send each other, and what that loads onto the links when they stand on given devices.
 
-Contents: Demand, demand_of, Routes, routes_of, link_seconds, Cost, cost_of, MAX_ROUTED_DEVICES.
+Contents: Demand, demand_of, partners_of, Routes, routes_of, link_seconds, Cost, cost_of, MAX_ROUTED_DEVICES.
 
 Messages take the paths that an audit takes: the fastest kind of network that joins two devices, there all shortest
 paths in equal shares (`topologies.routing`).
@@ -8,7 +8,7 @@ paths in equal shares (`topologies.routing`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -54,15 +54,21 @@ def demand_of(groups: Mapping[str, Ints], sent_bytes: Mapping[str, float], part:
         members = table.shape[1]
         if members == 1 or bytes_ == 0.0:
             continue
-        for step, share in _steps(axis, members):
-            source, target = table, np.roll(table, -step, axis=1)
-            if axis == "pp":  # a line, not a ring
-                kept = slice(None, -1) if step == 1 else slice(1, None)
-                source, target = source[:, kept], target[:, kept]
-            total += bytes_ * share * np.bincount((source * size + target).ravel(), minlength=size * size)
+        for source, target, share in partners_of(axis, table):
+            total += bytes_ * share * np.bincount(source * size + target, minlength=size * size)
     total[:: size + 1] = 0.0
     keys = np.flatnonzero(total)
     return Demand(keys // size, keys % size, total[keys])
+
+
+def partners_of(axis: str, groups: Ints) -> Iterator[tuple[Ints, Ints, float]]:
+    """Who sends to whom in the groups of an axis, and what share of what it sends. `groups`: (groups, members)."""
+    for step, share in _steps(axis, groups.shape[1]):
+        source, target = groups, np.roll(groups, -step, axis=1)
+        if axis == "pp":  # a line, not a ring
+            kept = slice(None, -1) if step == 1 else slice(1, None)
+            source, target = source[:, kept], target[:, kept]
+        yield source.ravel(), target.ravel(), share
 
 
 def _steps(axis: str, members: int) -> list[tuple[int, float]]:

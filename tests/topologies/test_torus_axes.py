@@ -11,6 +11,7 @@ from mapsearch.auditing.measure import ground_of, measure
 from mapsearch.inputs import read_inputs
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.placing import placed_of
+from mapsearch.placing.choose import choose
 from mapsearch.topologies import Topology, fabric_of
 from mapsearch.topologies.torus import along_axes
 
@@ -124,3 +125,37 @@ def test_ranks_along_the_axes_gain_what_the_audit_says(monkeypatch):
     assert along["tp"] == pytest.approx(1.0)
     assert listed["tp"] < 0.6 * along["tp"]
     assert listed["ep"] < 0.9 * along["ep"]
+
+
+HEAVY_TP = {"tp": 40e9, "cp": 2e9, "dp": 5e9, "pp": 0.0, "etp": 0.0, "ep": 6e9, "edp": 2e9}
+
+
+def test_links_lay_the_heaviest_axis_round_a_whole_ring():
+    # 8 x 4: filled along the 8 first, TP 4 has half of a ring, whose end is 4 hops back over the same links; along the
+    # 4 it has a ring. The fixed order is that of a random list.
+    mapping = Mapping(tp=4, dp=8, ep=4, edp=8)
+    chosen = choose(mapping, by_cables((8, 4), 7), HEAVY_TP)
+
+    assert chosen.given is not None
+    assert chosen.cost.worst_s < 0.8 * chosen.given.worst_s < 0.8 * chosen.fixed.worst_s
+    neighbours = {frozenset((link.a, link.b)) for link in by_cables((8, 4), 7).links}
+    for group in range(8):
+        ring = chosen.placed.devices_of("tp", group)
+        assert all(frozenset(pair) in neighbours for pair in zip(ring, [*ring[1:], ring[0]], strict=True))
+
+
+def test_a_torus_of_more_devices_than_are_routed_pair_by_pair_is_laid_out_as_a_whole():
+    topology, mapping = by_cables((16, 8, 8), 2), Mapping(tp=8, dp=128, ep=32, edp=32)
+    chosen = choose(mapping, topology, HEAVY_TP)
+
+    assert (chosen.start, chosen.proven) == ("axes", "")
+    assert sorted(chosen.placed.devices) == sorted(node.id for node in topology.nodes)
+    assert chosen.given is not None
+    assert chosen.cost.worst_s < 0.8 * chosen.given.worst_s < 0.4 * chosen.fixed.worst_s
+    # The audit says so: TP goes round rings of 8 both ways, where half of a ring of 16 has one way.
+    facts = read_inputs("deepseek-v3", "long-context-128k", topology, "asic", None).facts
+    before, after = (
+        dict(zip([t.axis for t in m.traffic], m.ratios, strict=True))
+        for m in (measure(mapping, facts, ground_of(topology), one) for one in (None, chosen.placed))
+    )
+    assert after["tp"] == pytest.approx(2.0 * before["tp"])
