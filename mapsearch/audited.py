@@ -123,6 +123,8 @@ class Audit(_Record):
     """By the level model."""
     audited_step_time_s: float
     """With what the axes get on the graph."""
+    contended_step_time_s: float | None = None
+    """At most, where background traffic takes its half of every link that it shares with what stands in line."""
     axes: list[AxisAudit]
     level_busy_s: dict[str, float] = {}
     """Level: seconds per step that messages which cross it, of all axes, keep their busiest link busy."""

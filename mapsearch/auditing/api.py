@@ -50,6 +50,7 @@ def audit(
     placement: Placement | None = None,
     answer_notes: Collection[str] | None = None,
     tolerance: float = TOLERANCE,
+    contended: bool = False,
     feed_back: bool = False,
     rounds: int = ROUNDS,
     progress: Watch | None = None,
@@ -60,6 +61,8 @@ def audit(
     the cost model charges them, or flat rings through the whole group, as NCCL has them. Beyond `tolerance` a
     difference counts; with `feed_back` it is given to the search, which is repeated until nothing changes, at most
     `rounds` times.
+    `contended`: background traffic takes its half of every link that it shares with what stands in line, as without
+    priorities, in the audited step and in what is fed back.
     `placement`: ranks on devices, instead of as the mapping's placement says; then nothing is fed back.
     `answer_notes`: the notes of the mapping's answer, which tell how its cluster was read where it can be read in
     several ways; without them it is the first way in which the mapping fits.
@@ -89,7 +92,8 @@ def audit(
             links=ground.router.wires.count,
             tolerance=tolerance,
             step_time_s=measured.point.step_time_s(),
-            audited_step_time_s=audited_step_s(measured, tolerance),
+            audited_step_time_s=audited_step_s(measured, tolerance, contended=contended),
+            contended_step_time_s=audited_step_s(measured, tolerance, contended=True),
             axes=axis_audits(measured, tolerance),
             level_busy_s=measured.level_busy_s,
             overlaps=overlaps(measured, tolerance),
@@ -99,7 +103,15 @@ def audit(
         )
         if not feed_back:
             return found
-        told = fed_back(wanted, facts, ground, rounds=rounds, tolerance=tolerance, tell=progress or (lambda _: None))
+        told = fed_back(
+            wanted,
+            facts,
+            ground,
+            rounds=rounds,
+            tolerance=tolerance,
+            contended=contended,
+            tell=progress or (lambda _: None),
+        )
         return found.model_copy(update=_rounds(told, facts))
 
 

@@ -65,14 +65,22 @@ def fed_back(
     *,
     rounds: int = ROUNDS,
     tolerance: float = TOLERANCE,
+    contended: bool = False,
     tell: Callable[[Progress], Any] = lambda _progress: None,
 ) -> Rounds:
     """Audit a mapping, search with what was found, audit again, at most so many searches.
 
-    `facts`: without shares. Ends when a search finds the mapping that it was told about and its audit says the same
-    again (a fixpoint), one that was audited before (a cycle), or nothing that fits, and when the user interrupts.
+    `facts`: without shares. `contended`: background traffic takes its half of links that it shares. Ends when a search
+    finds the mapping that it was told about and its audit says the same again (a fixpoint), one that was audited before
+    (a cycle), or nothing that fits, and when the user interrupts.
     """
-    turns = [_turn(first, facts, measure(first, facts, ground), {}, tolerance, changed=False)]
+
+    def turn(mapping: Mapping, given: Shares, *, changed: bool) -> Turn:
+        measured = measure(mapping, facts, ground)
+        own = measured.shares(tolerance, contended=contended)
+        return _turn(mapping, facts, measured, given, own, changed=changed)
+
+    turns = [turn(first, {}, changed=False)]
     seen = {_identity(first)}
     while len(turns) <= rounds:
         last = turns[-1]
@@ -88,7 +96,7 @@ def fed_back(
             return Rounds(turns, "nothing fits")
         mapping = mapping_of(found.top[0])
         changed = _identity(mapping) != _identity(last.mapping)
-        turns.append(_turn(mapping, facts, measure(mapping, facts, ground), last.told, tolerance, changed=changed))
+        turns.append(turn(mapping, last.told, changed=changed))
         if changed and _identity(mapping) in seen:
             return Rounds(turns, "cycle")
         seen.add(_identity(mapping))
@@ -99,10 +107,7 @@ def _identity(mapping: Mapping) -> str:
     return mapping.model_dump_json(exclude={"sources"})
 
 
-def _turn(
-    mapping: Mapping, facts: Facts, measured: Measured, given: Shares, tolerance: float, *, changed: bool
-) -> Turn:
-    own = measured.shares(tolerance)
+def _turn(mapping: Mapping, facts: Facts, measured: Measured, given: Shares, own: Shares, *, changed: bool) -> Turn:
     told = dict(given)
     for traffic in measured.traffic:
         known = given.get(traffic.axis, (1.0,) * len(traffic.row))

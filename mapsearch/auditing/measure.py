@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from mapsearch.auditing.concurrent import contended_shares
 from mapsearch.auditing.ideal import axis_seconds, ideal_facts, level_seconds, unit_seconds
 from mapsearch.auditing.traffic import Rings, Traffic, every_level, flows_by_level, flows_of_groups, traffic_of
 from mapsearch.costs.estimate import Point, point_of
@@ -128,11 +129,12 @@ class Measured:
         loads = self.ground.router.loads_bytes(columns)
         return max(busiest(load, self.ground.router.wires)[1] for load in loads)
 
-    def shares(self, tolerance: float = TOLERANCE) -> dict[str, tuple[float, ...]]:
+    def shares(self, tolerance: float = TOLERANCE, *, contended: bool = False) -> dict[str, tuple[float, ...]]:
         """For each axis that differs by more than the tolerance: the share of each level's bandwidth that explains it.
 
         A level's share is what its own messages get; all shares of an axis are then scaled so that the level model,
-        given them, takes exactly as long as the busiest link.
+        given them, takes exactly as long as the busiest link. `contended`: what stands in line shares links with the
+        background besides (`concurrent.contended_shares`).
         """
         found: dict[str, tuple[float, ...]] = {}
         for index, traffic in enumerate(self.traffic):
@@ -140,6 +142,13 @@ class Measured:
                 mine = self._shares_of(index)
                 theirs = found.get(traffic.axis, mine)
                 found[traffic.axis] = tuple(min(a, b) for a, b in zip(mine, theirs, strict=True))
+        if contended:
+            rows = {traffic.axis: traffic.row for traffic in self.traffic}
+            for axis, kept in contended_shares(self, tolerance).items():
+                before = found.get(axis, (1.0,) * len(rows[axis]))
+                found[axis] = tuple(
+                    share * kept if ways > 1 else share for share, ways in zip(before, rows[axis], strict=True)
+                )
         return found
 
     def _shares_of(self, index: int) -> tuple[float, ...]:

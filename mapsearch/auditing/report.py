@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from mapsearch.audited import AxisAudit, GroupRate, LinkLoad, Overlap
+from mapsearch.auditing.concurrent import background
 from mapsearch.auditing.measure import TOLERANCE, Measured, with_shares
 from mapsearch.auditing.traffic import every_level, flows_of_groups
-from mapsearch.axes import Hidden
-from mapsearch.costs.estimate import number, point_of
+from mapsearch.costs.estimate import point_of
 from mapsearch.topologies.events import MOST_DEVICES, MOST_MESSAGES, simulated_s
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.routing import Pairs, Uniform, busiest, written_out
@@ -95,25 +95,6 @@ def busiest_links(measured: Measured) -> list[LinkLoad]:
     ]
 
 
-def background(measured: Measured) -> set[str]:
-    """Axes whose transfers the schedule has under the compute of all that others do, so beside theirs (FORMULAS 4.3).
-
-    A ring of context parallel is not among them: it hides behind its own layer's attention, where nothing else stands
-    in line.
-    """
-    point = measured.point
-    cell, overlap = point.cell, point.facts.run.overlap
-    found = set()
-    if number(cell.hides(Hidden.EXPERT_ALL_TO_ALL)):
-        found.add("ep")
-    for axis, side in (("dp", point.sides[0]), ("edp", point.sides[1])):
-        if "dp" in side.under_compute or overlap.grad_reduce or number(cell.hides(Hidden.PARAM_GATHER)):
-            found.add(axis)
-    if overlap.pp and point.mapping.vpp > 1:
-        found.add("pp")
-    return found
-
-
 def overlaps(measured: Measured, tolerance: float = TOLERANCE) -> list[Overlap]:
     """Pairs of axes that share links at the same time and lose more than the tolerance by it, the worst first.
 
@@ -142,9 +123,12 @@ def overlaps(measured: Measured, tolerance: float = TOLERANCE) -> list[Overlap]:
     return sorted(found, key=lambda each: -(each.together_s - each.alone_s))
 
 
-def audited_step_s(measured: Measured, tolerance: float = TOLERANCE) -> float:
-    """Step time of the mapping with what its axes get on the graph. Unit: s."""
-    facts = with_shares(measured.point.facts, measured.shares(tolerance))
+def audited_step_s(measured: Measured, tolerance: float = TOLERANCE, *, contended: bool = False) -> float:
+    """Step time of the mapping with what its axes get on the graph. Unit: s.
+
+    `contended`: background traffic takes its half of the links that it shares with what stands in line.
+    """
+    facts = with_shares(measured.point.facts, measured.shares(tolerance, contended=contended))
     return point_of(measured.mapping, facts).step_time_s()
 
 

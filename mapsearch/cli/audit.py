@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     help="Share by which a bandwidth may differ before it counts.",
 )
 @click.option(
+    "--contended",
+    is_flag=True,
+    help="Background traffic takes its half of links that it shares with what stands in line, as without priorities.",
+)
+@click.option(
     "--relay/--no-relay",
     default=True,
     show_default=True,
@@ -65,6 +70,7 @@ def command(
     feed_back: bool,
     rounds: int,
     tolerance: float,
+    contended: bool,
     relay: bool,
     rings: Literal["levels", "flat"],
     format_: str | None,
@@ -101,6 +107,7 @@ def command(
                 placement=seats,
                 answer_notes=notes_of(mapping),
                 tolerance=tolerance,
+                contended=contended,
                 feed_back=feed_back,
                 rounds=rounds,
                 progress=progress,

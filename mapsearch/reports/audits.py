@@ -16,6 +16,8 @@ from mapsearch.reports.flat import markdown_table
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, section
 from mapsearch.reports.tables import resting_lines
 
+_SLIGHT = 0.001
+"""Share of a step below which contention is not told."""
 _FEW = 3
 """Overlaps and links shown before `--verbose` is needed for the rest."""
 _OUTCOMES = {
@@ -160,6 +162,28 @@ def _shares(shares: dict[str, dict[str, float]]) -> str:
 
 
 def _lists(audit: Audit, verbose: bool) -> list[tuple[str, list[str]]]:
+    return [*_contention(audit), *_feedback(audit)]
+
+
+def _contention(audit: Audit) -> list[tuple[str, list[str]]]:
+    """What the background can cost where it goes before what stands in line."""
+    known, most = audit.contended_step_time_s, audit.audited_step_time_s
+    if known is None or not audit.overlaps or known <= most * (1.0 + _SLIGHT):
+        return []
+    return [
+        (
+            "Background and in line on one link",
+            [
+                f"The step counts both, one after the other: {human.seconds(most, 4)} with in-line messages first. "
+                f"Where both get half of a link while both send, it is at most {human.seconds(known, 4)}, "
+                f"{human.percent(known / most - 1.0)} longer (--contended)."
+            ],
+        )
+    ]
+
+
+def _feedback(audit: Audit) -> list[tuple[str, list[str]]]:
+    """How the rounds ended."""
     if not audit.rounds:
         return []
     searched = len(audit.rounds) - 1

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 from audit_graphs import leaf_spine, levels
 
 import mapsearch
 from mapsearch.api import mapping_given
 from mapsearch.audited import AUDIT_SCHEMA, Audit
+from mapsearch.auditing.concurrent import background, contended_shares
 from mapsearch.auditing.feedback import fed_back
 from mapsearch.auditing.ideal import ideal_facts
-from mapsearch.auditing.measure import ground_of, measure
+from mapsearch.auditing.measure import ground_of, measure, with_shares
 from mapsearch.cli.main import main
 from mapsearch.cli.render import text_of
 from mapsearch.costs.estimate import communication_s, estimate, point_of
@@ -23,6 +25,8 @@ from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.run import Run
 from mapsearch.placing.api import placement_of, placing_of
 from mapsearch.topologies import fabric_of, load_topology
+from mapsearch.topologies.events import simulated_s
+from mapsearch.topologies.routing import Pairs
 
 MODEL = "mixtral-8x7b"
 RUN = Run.model_validate(
@@ -94,6 +98,74 @@ def test_streams_under_compute_share_links_with_what_stands_in_line():
         assert each.together_s > each.alone_s * 1.05
         assert each.together_s == pytest.approx(each.link.seconds)
     assert any({each.hidden, each.other} == {"dp", "ep"} for each in across.overlaps)
+
+
+ZERO3 = RUN.replaced(zero=[3])
+
+
+def beside_experts(zero):
+    """DP groups and EP groups of 8 over 4 boards, both out of the same boards."""
+    topology = levels(("board", "switch", 8, 100), ("pod", "switch", 4, 25))
+    placement = {"ep": {"board": 2, "pod": 4}, "tp": {"board": 2}, "edp": {"board": 4}}
+    mapping = Mapping(tp=2, dp=16, ep=8, edp=4, zero=zero, placement=placement)
+    facts = read_inputs(MODEL, ZERO3 if zero == 3 else RUN, topology, "asic", None).facts
+    return mapping, facts, measure(mapping, facts, ground_of(topology))
+
+
+def test_a_stream_takes_its_half_of_the_links_that_it_shares_with_what_stands_in_line():
+    mapping, facts, measured = beside_experts(3)
+    streams = {"dp", "edp"}
+    assert background(measured) >= streams
+    busy = {each.axis: row for each, row in zip(measured.traffic, measured.busy_s, strict=True)}
+    behind = sum(row for axis, row in busy.items() if axis in streams)
+    together = max(float(mine + min(mine, other)) for mine, other in zip(busy["ep"], behind, strict=True))
+    alone, shares = measured.shares(), measured.shares(contended=True)
+
+    assert "ep" not in alone
+    assert shares["ep"] == pytest.approx((float(busy["ep"].max()) / together,) * 2)
+    assert 0.5 <= shares["ep"][0] < 0.95
+    assert {axis: shares.get(axis) for axis in streams} == {axis: alone.get(axis) for axis in streams}
+    plain, contended = (point_of(mapping, with_shares(facts, found)).step_time_s() for found in (alone, shares))
+    # Never more than what the streams send, which is what they can hold others up.
+    assert plain < contended <= plain + float(behind.max()) * (1 + 1e-9)
+
+
+def test_fair_shares_hold_up_a_message_by_what_the_other_sends_meanwhile():
+    # What contended shares say of one link, run through time: 3 GB in line and 1 GB behind it, 1 GB/s.
+    topology = leaf_spine(2, 2, 1, 1, 1)
+    router = ground_of(topology).router
+    node = router.wires.place
+    one = Pairs(np.array([node["g0.0"]]), np.array([node["g1.0"]]), np.array([3e9]))
+    both = Pairs(*(np.array([node[a], node[b]]) for a, b in (("g0.0", "g0.1"), ("g1.0", "g1.1"))), np.array([3e9, 1e9]))
+
+    assert simulated_s(router, one) == pytest.approx(3.0)
+    assert simulated_s(router, both) == pytest.approx(3.0 + min(3.0, 1.0))
+
+
+def test_a_reduction_once_per_step_meets_the_messages_of_one_microbatch():
+    _, _, measured = beside_experts(1)
+    busy = {each.axis: row for each, row in zip(measured.traffic, measured.busy_s, strict=True)}
+    rounds = measured.point.cell.microbatches
+    once = busy["dp"] + busy["edp"]
+    worst = max(float(m + min(m / rounds, o)) for m, o in zip(busy["ep"], once, strict=True))
+
+    assert {"dp", "edp"} <= background(measured)
+    assert float(busy["ep"].max()) / worst > 1.0 - 1.0 / rounds - 1e-9
+    assert contended_shares(measured, 1e-9).get("ep", 1.0) == pytest.approx(float(busy["ep"].max()) / worst)
+
+
+def test_contention_is_fed_back():
+    topology = levels(("board", "switch", 8, 100), ("pod", "switch", 4, 25))
+    about = {"model": MODEL, "run": ZERO3, "topology": topology, "profile": "asic"}
+    answer = mapsearch.solve(MODEL, ZERO3, topology, profile="asic", top=1, proof="none")
+    plain = mapsearch.audit(answer.best, **about)
+    found = mapsearch.audit(answer.best, **about, contended=True, feed_back=True)
+
+    assert plain.audited_step_time_s == plain.step_time_s < plain.contended_step_time_s
+    assert found.audited_step_time_s == plain.contended_step_time_s
+    assert found.outcome in ("fixpoint", "cycle")
+    assert min(turn.audited_step_time_s for turn in found.rounds) <= found.audited_step_time_s
+    assert "both get half of a link" in text_of(plain, "table")
 
 
 def test_what_an_audit_finds_changes_the_mapping_and_settles():
