@@ -68,6 +68,8 @@ class AxisAudit(_Record):
     """On the graph, one group by itself: the slowest of those that were tried."""
     simulated_bytes_per_s: float | None = None
     """All groups at once by the discrete-event check; None where the graph is too large for it."""
+    measured_bytes_per_s: float | None = None
+    """On the machine, as it was given; None where it was not."""
     ratio: float
     """Routed over model."""
     model_s: float

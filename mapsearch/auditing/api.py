@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from collections.abc import Mapping as Dictionary
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from mapsearch.api import Watch, mapping_given
 from mapsearch.audited import Audit, Round
 from mapsearch.auditing.feedback import ROUNDS, Rounds, fed_back
 from mapsearch.auditing.measure import TOLERANCE, ground_of, measure, with_shares
-from mapsearch.auditing.report import audited_step_s, axis_audits, busiest_links, named_shares, overlaps
+from mapsearch.auditing.report import audited_step_s, axis_audits, beside, busiest_links, named_shares, overlaps
 from mapsearch.auditing.traffic import Rings
 from mapsearch.comparing import mapping_text
 from mapsearch.costs.estimate import layout_trouble, point_of
@@ -51,6 +52,7 @@ def audit(
     answer_notes: Collection[str] | None = None,
     tolerance: float = TOLERANCE,
     contended: bool = False,
+    measured: Dictionary[str, float] | None = None,
     feed_back: bool = False,
     rounds: int = ROUNDS,
     progress: Watch | None = None,
@@ -63,6 +65,7 @@ def audit(
     `rounds` times.
     `contended`: background traffic takes its half of every link that it shares with what stands in line, as without
     priorities, in the audited step and in what is fed back.
+    `measured`: bus bandwidth of axes as a benchmark gave it, bytes/s by axis, to stand beside what the links give.
     `placement`: ranks on devices, instead of as the mapping's placement says; then nothing is fed back.
     `answer_notes`: the notes of the mapping's answer, which tell how its cluster was read where it can be read in
     several ways; without them it is the first way in which the mapping fits.
@@ -84,22 +87,22 @@ def audit(
         if trouble:
             raise InputError(f"the mapping cannot be costed, so there is nothing to audit: {trouble}", field="mapping")
         ground = ground_of(_topology(topology, devices), relay=relay, rings=rings)
-        measured = measure(wanted, facts, ground, None if placement is None else _placed(placement, wanted))
-        notes = [*inputs.notes, *measured.point.notes]
+        routed = measure(wanted, facts, ground, None if placement is None else _placed(placement, wanted))
+        axes = beside(axis_audits(routed, tolerance), measured or {})
         found = Audit(
             mapping=mapping_text(_ranked(wanted, facts)),
-            devices=measured.point.cell.devices,
+            devices=routed.point.cell.devices,
             links=ground.router.wires.count,
             tolerance=tolerance,
-            step_time_s=measured.point.step_time_s(),
-            audited_step_time_s=audited_step_s(measured, tolerance, contended=contended),
-            contended_step_time_s=audited_step_s(measured, tolerance, contended=True),
-            axes=axis_audits(measured, tolerance),
-            level_busy_s=measured.level_busy_s,
-            overlaps=overlaps(measured, tolerance),
-            busiest=busiest_links(measured),
+            step_time_s=routed.point.step_time_s(),
+            audited_step_time_s=audited_step_s(routed, tolerance, contended=contended),
+            contended_step_time_s=audited_step_s(routed, tolerance, contended=True),
+            axes=axes,
+            level_busy_s=routed.level_busy_s,
+            overlaps=overlaps(routed, tolerance),
+            busiest=busiest_links(routed),
             provenance=provenance_of(inputs.named, inputs.devices),
-            notes=notes,
+            notes=[*inputs.notes, *routed.point.notes],
         )
         if not feed_back:
             return found

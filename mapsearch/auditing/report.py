@@ -1,9 +1,11 @@
 """What was measured, as the typed record of an audit.
 
-Contents: axis_audits, overlaps, busiest_links, audited_step_s, named_shares.
+Contents: axis_audits, beside, overlaps, busiest_links, audited_step_s, named_shares.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from mapsearch.auditing.concurrent import background
 from mapsearch.auditing.measure import TOLERANCE, Measured, with_shares
 from mapsearch.auditing.traffic import every_level, flows_of_groups
 from mapsearch.costs.estimate import point_of
+from mapsearch.errors import UsageError, listed
 from mapsearch.topologies.events import MOST_DEVICES, MOST_MESSAGES, simulated_s
 from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.routing import Pairs, Uniform, busiest, written_out
@@ -50,6 +53,17 @@ def axis_audits(measured: Measured, tolerance: float = TOLERANCE) -> list[AxisAu
             )
         )
     return found
+
+
+def beside(axes: list[AxisAudit], measured: Mapping[str, float]) -> list[AxisAudit]:
+    """The axes with what was measured of them, bytes/s. Raises UsageError for an axis that sends nothing."""
+    there = dict.fromkeys(axis.axis for axis in axes)
+    for name, rate in measured.items():
+        if name not in there:
+            raise UsageError(f"{name} sends nothing in this mapping; give {listed(there)}", field="measured")
+        if not rate > 0.0:
+            raise UsageError(f"{name} is {rate:g} B/s; give what was measured, such as 47.7 GB/s", field="measured")
+    return [axis.model_copy(update={"measured_bytes_per_s": measured.get(axis.axis)}) for axis in axes]
 
 
 def named_shares(fabric: Fabric, shares: dict[str, tuple[float, ...]]) -> dict[str, dict[str, float]]:

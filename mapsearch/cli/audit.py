@@ -11,10 +11,12 @@ from mapsearch.cli import options
 from mapsearch.cli.progress import watching
 from mapsearch.cli.render import emit
 from mapsearch.cli.solved import inputs_for, notes_of, read_mapping, read_result, tell_differing
-from mapsearch.errors import ExitCode
+from mapsearch.errors import ExitCode, UsageError
 from mapsearch.interrupts import Interrupts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mapsearch.placement import Placement
 
 
@@ -45,6 +47,12 @@ if TYPE_CHECKING:
     help="Background traffic takes its half of links that it shares with what stands in line, as without priorities.",
 )
 @click.option(
+    "--measured",
+    multiple=True,
+    metavar="AXIS=RATE",
+    help="Bus bandwidth that a benchmark gave for an axis' groups, such as ep=47.7GB/s; repeat for others.",
+)
+@click.option(
     "--relay/--no-relay",
     default=True,
     show_default=True,
@@ -71,6 +79,7 @@ def command(
     rounds: int,
     tolerance: float,
     contended: bool,
+    measured: tuple[str, ...],
     relay: bool,
     rings: Literal["levels", "flat"],
     format_: str | None,
@@ -108,6 +117,7 @@ def command(
                 answer_notes=notes_of(mapping),
                 tolerance=tolerance,
                 contended=contended,
+                measured=rates_of(measured),
                 feed_back=feed_back,
                 rounds=rounds,
                 progress=progress,
@@ -116,6 +126,22 @@ def command(
         sys.stdout.flush()
     tell_differing(about, found.provenance, quiet=quiet)
     return ExitCode.INTERRUPTED if interrupts.seen else ExitCode.FOUND
+
+
+def rates_of(given: Sequence[str]) -> dict[str, float]:
+    """Bytes/s by axis from `ep=47.7GB/s`. Raises UsageError."""
+    from mapsearch.units import RATE, parse
+
+    found: dict[str, float] = {}
+    for word in given:
+        axis, mark, rate = word.partition("=")
+        try:
+            if not mark:
+                raise ValueError("write it as AXIS=RATE, such as ep=47.7GB/s")
+            found[axis.strip().lower()] = parse(rate, RATE)
+        except ValueError as problem:
+            raise UsageError(f"{word!r}: {problem}", field="--measured") from None
+    return found
 
 
 def read_placement(name: str) -> Placement:

@@ -16,6 +16,14 @@ from mapsearch.reports.flat import markdown_table
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, section
 from mapsearch.reports.tables import resting_lines
 
+_EXTRA = ("simulated", "measured")
+"""Bandwidths that are there at times only."""
+_FITS = 0.15
+"""Share by which full bandwidth on the links may differ from a benchmark (docs/explanation/audit.md)."""
+_PARTS = ((3, 4), (2, 3), (1, 2), (1, 3), (1, 4), (1, 8))
+"""Parts of equal cables that a measured share is held against."""
+_NEAR = 0.04
+"""How near to such a part a share is called one."""
 _SLIGHT = 0.001
 """Share of a step below which contention is not told."""
 _FEW = 3
@@ -89,10 +97,9 @@ def _link(load: LinkLoad) -> str:
 
 
 def _tables(audit: Audit, verbose: bool) -> list[Table]:
-    simulated = any(axis.simulated_bytes_per_s is not None for axis in audit.axes)
-    titles = ["axis", "sends", "groups", "level model", "routed", "ratio", "alone"]
-    titles += ["simulated"] if simulated else []
-    rows = [_axis_row(axis, simulated) for axis in audit.axes]
+    extra = [name for name in _EXTRA if any(getattr(axis, f"{name}_bytes_per_s") is not None for axis in audit.axes)]
+    titles = ["axis", "sends", "groups", "level model", "routed", "ratio", "alone", *extra]
+    rows = [_axis_row(axis, extra) for axis in audit.axes]
     found: list[Table] = [("Bandwidth of each axis, all its groups at once", titles, rows)]
     worst: list[tuple[str, ...]] = [
         (axis.axis, _link(axis.worst), human.amount(axis.worst.load_bytes), human.seconds(axis.worst.seconds))
@@ -141,9 +148,8 @@ def _seconds(value: float | None) -> str:
     return "breaks a relation" if value is None else human.seconds(value, 4)
 
 
-def _axis_row(axis: AxisAudit, simulated: bool) -> tuple[str, ...]:
+def _axis_row(axis: AxisAudit, extra: Sequence[str]) -> tuple[str, ...]:
     ways = "×".join(f"{ways}@{level}" for level, ways in axis.ways.items())
-    middle = (rate(axis.simulated_bytes_per_s),) if simulated else ()
     return (
         f"{axis.axis} {ways}",
         axis.pattern,
@@ -152,7 +158,7 @@ def _axis_row(axis: AxisAudit, simulated: bool) -> tuple[str, ...]:
         rate(axis.routed_bytes_per_s),
         f"{axis.ratio:.3f}",
         rate(axis.alone_bytes_per_s),
-        *middle,
+        *(rate(getattr(axis, f"{name}_bytes_per_s")) for name in extra),
     )
 
 
@@ -162,7 +168,28 @@ def _shares(shares: dict[str, dict[str, float]]) -> str:
 
 
 def _lists(audit: Audit, verbose: bool) -> list[tuple[str, list[str]]]:
-    return [*_contention(audit), *_feedback(audit)]
+    return [*_machine(audit), *_contention(audit), *_feedback(audit)]
+
+
+def _machine(audit: Audit) -> list[tuple[str, list[str]]]:
+    """What was measured, as a part of what the links give."""
+    told = []
+    for axis in audit.axes:
+        if axis.measured_bytes_per_s is None:
+            continue
+        share = axis.measured_bytes_per_s / axis.routed_bytes_per_s
+        text = f"{axis.axis}: {rate(axis.measured_bytes_per_s)} measured, {human.percent(share)} of what the links give"
+        if share > 1.0 + _FITS:
+            text += ": more than they carry as they are described here; look at their rates"
+        elif share >= 1.0 - _FITS:
+            text += ", as far as links alone explain it"
+        else:
+            near = min(_PARTS, key=lambda part: abs(part[0] / part[1] - share))
+            close = abs(share * near[1] / near[0] - 1.0) <= _NEAR
+            text += f": as if {near[0]} in {near[1]} equal cables carried it" if close else ""
+            text += "; links do not explain the rest"
+        told.append(f"{text}.")
+    return [("Measured against the links", told)] if told else []
 
 
 def _contention(audit: Audit) -> list[tuple[str, list[str]]]:
@@ -209,7 +236,8 @@ def audit_records(audit: Audit) -> list[dict[str, Any]]:
                 name: getattr(axis, name)
                 for name in (
                     "axis", "pattern", "groups", "members", "model_bytes_per_s", "routed_bytes_per_s",
-                    "alone_bytes_per_s", "simulated_bytes_per_s", "ratio", "model_s", "routed_s",
+                    "alone_bytes_per_s", "simulated_bytes_per_s", "measured_bytes_per_s", "ratio",
+                    "model_s", "routed_s",
                 )
             },
             "worst_source": axis.worst.source,

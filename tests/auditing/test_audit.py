@@ -168,6 +168,25 @@ def test_contention_is_fed_back():
     assert "both get half of a link" in text_of(plain, "table")
 
 
+def test_what_was_measured_stands_beside_what_the_links_give():
+    topology = levels(("board", "switch", 8, 100), ("pod", "switch", 4, 25))
+    mapping = Mapping(dp=32, ep=32)
+    links = next(axis for axis in audited(mapping, topology).axes if axis.axis == "ep").routed_bytes_per_s
+
+    def told(share):
+        found = audited(mapping, topology, measured={"ep": share * links})
+        assert next(axis for axis in found.axes if axis.axis == "ep").measured_bytes_per_s == share * links
+        return text_of(found, "table")
+
+    assert "25.1 % of what the links give: as if 1 in 4 equal cables carried it" in told(0.251)
+    assert "as far as links alone explain it" in told(0.9)
+    assert "equal cables" not in told(0.42) and "do not explain the rest" in told(0.42)
+    assert "more than they carry" in told(1.3)
+    assert "Measured against" not in text_of(audited(mapping, topology), "table")
+    with pytest.raises(UsageError, match="tp sends nothing in this mapping; give ep"):
+        audited(mapping, topology, measured={"tp": 1e9})
+
+
 def test_what_an_audit_finds_changes_the_mapping_and_settles():
     first = solved(SLOW)
     found = audited(first, SLOW, feed_back=True)
@@ -348,3 +367,9 @@ def test_the_command_shows_a_table_and_json(tmp_path, capsys):
         assert main(["audit", str(answer), "-q", "--format", format_]) == 0
         assert "gather" in capsys.readouterr().out
     assert main(["audit", f"{answer}#9"]) == 2
+    assert main(["audit", str(answer), "-q", "--measured", "dp=1GB/s"]) == 0
+    assert "GB/s measured," in capsys.readouterr().out
+    for wrong in ("dp", "dp=fast", "dp=3", "xp=1GB/s"):
+        assert main(["audit", str(answer), "--measured", wrong]) == 2
+        problem = capsys.readouterr().err
+        assert "measured" in problem and "Traceback" not in problem and problem.count("\n") == 1
