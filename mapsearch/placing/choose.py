@@ -71,7 +71,7 @@ def choose(mapping: Mapping, topology: Topology, sent_bytes: Dictionary[str, flo
     own = _given(mapping, topology)
     if own is not None:
         starts = [("given", own), *starts]
-        starts += [("axes", one) for one in turned(own, topology, reading_for(mapping, fabric_of(topology)))]
+        starts += [("axes", one) for one in turned(own, reading_for(mapping, fabric_of(topology)))]
         starts += [
             ("placement", one)
             for one in placements(mapping, topology, MOST_PLACEMENTS)

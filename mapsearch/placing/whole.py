@@ -11,6 +11,7 @@ from itertools import islice
 
 import numpy as np
 
+from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.placing.chosen import Chosen, fixed_order
 from mapsearch.placing.loads import Cost, partners_of
@@ -22,7 +23,9 @@ from mapsearch.topologies.load import fabric_of
 from mapsearch.topologies.routing import Flows, Pairs, Router, Uniform, busiest, router_of
 from mapsearch.topologies.spec import Topology
 
-RANKS_TRIED = 2**18
+MOST_DEVICES = 4096
+"""Devices up to which this is done: from each to each, paths are followed through the whole network."""
+RANKS_TRIED = 2**16
 """Ranks of all placements together that are routed; each is an audit of its own."""
 
 
@@ -31,13 +34,20 @@ def choose_whole(
 ) -> Chosen:
     """The best of the mapping's own placement, that along the axes of a torus in other orders, and others of its sizes.
 
-    Nothing is exchanged, so that nothing is proven. Raises InputError as `placed_of`.
+    Nothing is exchanged, so that nothing is proven. Raises InputError as `placed_of`, and for more than MOST_DEVICES.
     """
+    if len(devices) > MOST_DEVICES:
+        raise InputError(
+            f"has no units to exchange, and {len(devices):,} devices are too many to route as a whole (limit "
+            f"{MOST_DEVICES:,}); without --links ranks stand along its axes",
+            file=topology.name,
+        )
     fabric = reading_for(mapping, fabric_of(topology))
     own = placed_of(mapping, topology, fabric)
     most = max(1, RANKS_TRIED // mapping.devices - 2)
-    others = [("axes", one) for one in islice(turned(own, topology, fabric), most)]
-    others += [("placement", one) for one in placements(mapping, topology, max(0, most - len(others)))]
+    others = [("axes", one) for one in islice(turned(own, fabric), most)]
+    if len(fabric.levels) > 1:
+        others += [("placement", one) for one in placements(mapping, topology, max(0, most - len(others)))]
     router = router_of(graph_of(topology))
     given, link = _routed(router, own, sent_bytes)
     best = ("given", own, given, link)
