@@ -4,13 +4,16 @@
 
 `listed` is a mapping of 131,072 ranks placed, its groups summed up, and written as JSON. `graphs` are small random ones
 on which CP-SAT proves the placement. `links` are fat trees with oversubscription and one degraded leaf: seconds of the
-busiest link in the fixed order over those found. CPU seconds of one run each.
+busiest link in the fixed order over those found. `tori` are lists of cables: what laying ranks along the axes gains.
+CPU seconds of one run each.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import math
 import random
 import resource
 import time
@@ -23,8 +26,10 @@ from mapsearch.topologies import Topology
 
 DEVICE = {"name": "part", "hbm": "80 GB", "hbm_bandwidth": "3 TB/s", "peak": {"bf16": "1 PFLOP/s"}}
 LEVELS = (("board", 8, 100), ("rack", 8, 25), ("pod", 16, 12.5), ("hall", 128, 6.25))
-LEAVES = ((4, 4, 4), (8, 8, 4), (32, 8, 4), (128, 8, 8), (512, 8, 8))
+LEAVES = ((4, 4, 4), (8, 8, 4), (32, 8, 4), (128, 8, 8), (512, 8, 8), (512, 32, 8))
 """Leaves, devices of a leaf, oversubscription."""
+TORI = ((16, 8, 8), (32, 16, 8))
+"""Axes of tori that are given by their cables."""
 SENT_BYTES = {"tp": 4e9, "cp": 2e9, "dp": 20e9, "pp": 1e9, "etp": 0.0, "ep": 6e9, "edp": 8e9}
 """Bytes per rank and step in the examples of `links`."""
 
@@ -76,6 +81,44 @@ def links() -> list[dict[str, Any]]:
     return found
 
 
+def torus(dims: tuple[int, ...]) -> Topology:
+    """Devices joined to their neighbours along every axis, listed in no order."""
+    places = list(itertools.product(*map(range, dims)))
+    names = {place: f"gpu{number}" for place, number in zip(places, _shuffled(len(places)), strict=True)}
+    cables: list[dict[str, Any]] = []
+    for place, axis in itertools.product(places, range(len(dims))):
+        other = (*place[:axis], (place[axis] + 1) % dims[axis], *place[axis + 1 :])
+        cables.append({"a": names[place], "b": names[other], "bandwidth": "50 GB/s"})
+    nodes = [{"id": f"gpu{number}"} for number in range(len(places))]
+    return Topology.model_validate({"name": "torus", "device": DEVICE, "nodes": nodes, "links": cables})
+
+
+def _shuffled(count: int) -> list[int]:
+    numbers = list(range(count))
+    random.Random(0).shuffle(numbers)
+    return numbers
+
+
+def tori() -> list[dict[str, Any]]:
+    """Tori given by their cables alone: along the axes, in the best order of these, and in the order of the list."""
+    found = []
+    for dims in TORI:
+        ranks = math.prod(dims)
+        mapping = Mapping(tp=8, cp=4, dp=ranks // 32, ep=32, edp=ranks // 32)
+        start = time.process_time()
+        chosen = choose(mapping, torus(dims), SENT_BYTES)
+        given = chosen.given.worst_s if chosen.given else math.nan
+        found.append(
+            {
+                "dims": dims,
+                "cpu_s": time.process_time() - start,
+                "fixed_over_given": chosen.fixed.worst_s / given,
+                "given_over_found": given / chosen.cost.worst_s,
+            }
+        )
+    return found
+
+
 def graphs(count: int = 20) -> dict[str, Any]:
     """Eight ranks on random graphs of eight devices and three switches."""
     rng = random.Random(0)
@@ -94,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print JSON")
     wanted = parser.parse_args()
-    found = {"listed": listed(), "graphs": graphs(), "links": links()}
+    found = {"listed": listed(), "graphs": graphs(), "links": links(), "tori": tori()}
     found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # type: ignore[assignment]
     if wanted.json:
         print(json.dumps(found, indent=2))
