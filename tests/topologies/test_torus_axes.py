@@ -8,6 +8,7 @@ import random
 import pytest
 
 from mapsearch.auditing.measure import ground_of, measure
+from mapsearch.errors import InputError
 from mapsearch.inputs import read_inputs
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.placing import placed_of
@@ -159,3 +160,9 @@ def test_a_torus_of_more_devices_than_are_routed_pair_by_pair_is_laid_out_as_a_w
         for m in (measure(mapping, facts, ground_of(topology), one) for one in (None, chosen.placed))
     )
     assert after["tp"] == pytest.approx(2.0 * before["tp"])
+
+
+def test_a_torus_too_large_to_be_routed_as_a_whole_is_refused(monkeypatch):
+    monkeypatch.setattr("mapsearch.placing.whole.MOST_DEVICES", 512)
+    with pytest.raises(InputError, match=r"576 devices are too many to route as a whole \(limit 512\)"):
+        choose(Mapping(tp=8, dp=72, ep=8, edp=72), by_cables((9, 8, 8), 2), HEAVY_TP)
