@@ -51,7 +51,7 @@ class SteadyState(_Record):
     lag_mean: float | None
     """Versions between a sample's generation and its use."""
     lag_bound: float | None
-    """F1.8's bound of it, with the time within which 99 % of the trajectories end."""
+    """F1.8's bound of it, with the time of the longest trajectory of a batch."""
     token_lag_bound: float | None
     """The same in trained tokens."""
     age_bound_s: float | None

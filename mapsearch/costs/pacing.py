@@ -1,15 +1,19 @@
 """The steady state of two pools: what a step takes under supply, publishing, queue and one version per request.
 
-Contents: Pace, sample_rates, lost_s, pace, synchronous_step_s, blocking_asynchronous_step_s, binding.
+Contents: Pace, least_versions, switched_supply_s, binding, lost_s, apart_s, synchronous_step_s, blocking_asynchronous_step_s,
+sample_rates.
 
 Batch, queue and versions are those of FORMULAS 1.8. Rates are effective: what passes the filter.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from mapsearch.costs import rollout
+
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,17 @@ class Pace:
     lost_s: float
     """Replica seconds lost by one switch of versions: standing still, and places that run empty or start again."""
     held_batches: float
-    versions: int
+    versions: float
     every: int = 1
     """Steps between published versions."""
     apart_s: float = 0.0
-    """Least seconds between two switches: with two versions in memory the older one's last request must have ended."""
-
+    """Least seconds between two switches (`apart_s`)."""
+    mean_s: float = 0.0
+    """A request of mean length, as `generate_s`."""
+    drained_s: float = 0.0
+    """From a version's arrival until the first request on it may start: the longest rest, where replicas drain."""
+    paced: bool = True
+    """Admission starts no request that could be used too late. False: samples are thrown away or used all the same."""
     most_batches: float = float("inf")
     """Q_max: what is held and the batch that comes together beside it must be within."""
 
@@ -42,24 +51,51 @@ class Pace:
 
     @property
     def room(self) -> float:
-        """Steps that generation and publishing may last: allowed versions, less the queue's and the unpublished."""
+        """Steps that generation, publishing and training may last: allowed versions, less the queue's and the
+        unpublished."""
         return self.versions - self.held_batches - (self.every - 1)
+
+    @property
+    def paced_room(self) -> float:
+        """The same where a batch starts when its oldest allowed version arrives: one step more, in whole batches."""
+        return self.versions + 1.0 - least_versions(self.held_batches, self.every) if self.paced else 0.0
+
+    @property
+    def made_s(self) -> float:
+        """Seconds in which rollout makes a batch while no version is switched. Source: F1.8."""
+        return float(rollout.supply_s(self.batch_tokens, self.rollout_tokens_per_s))
 
     @property
     def supply_s(self) -> float:
         """Seconds in which rollout makes a batch, switches included. Source: F1.8."""
-        made = float(rollout.supply_s(self.batch_tokens, self.rollout_tokens_per_s))
-        return made + self.lost_s / self.every
+        return switched_supply_s(self.made_s, self.lost_s, self.publish_s, self.every)
+
+    @property
+    def spread_s(self) -> float:
+        """What the last request of a batch waits for a place, at most, once its version has arrived.
+
+        Nothing where every batch under way has all its places; on a pool that is empty, until places become free; else
+        as long as rollout makes a batch.
+        """
+        if self.mean_s >= self.paced_room * self.made_s:
+            return 0.0
+        return self.made_s if self.paced_room > 1.0 else self.made_s - self.mean_s
 
     @property
     def fresh_s(self) -> float:
-        """Least step under which no sample is over age: (T_gen + T_pub) / room; infinite without room, or where the
-        queue cannot hold a batch.
+        """Least step under which no sample is over age; infinite without room, or where the queue cannot hold a batch.
 
-        F1.8's ceil((T_gen + T_pub + Q / lambda_train) / T_step) <= versions, solved for T_step, with
-        Q / lambda_train = held_batches T_step.
+        Requests start at any time: (T_gen + T_pub + T_train) / room, which is F1.8's
+        ceil((T_gen + T_pub + Q / lambda_train) / T_step) <= versions with what is held and, since the last update, the
+        batch that came together in the queue. Or, paced, all of a batch starts when its version has arrived:
+        (T_gen + T_pub + T_train + drained + spread) / paced room. The shorter of both (docs/explanation/loop.md).
         """
-        return (self.generate_s + self.publish_s) / self.room if self.room > 0.0 and self.queue_holds else float("inf")
+        if not self.queue_holds:
+            return math.inf
+        oldest_s = self.generate_s + self.publish_s + self.train_s
+        flowing = oldest_s / self.room if self.room > 0.0 else math.inf
+        lumped_s = oldest_s + self.drained_s + self.spread_s
+        return min(flowing, lumped_s / self.paced_room if self.paced_room >= 1.0 else math.inf)
 
     @property
     def repeated_s(self) -> float:
@@ -76,6 +112,52 @@ class Pace:
         """Tokens that training consumes per second."""
         return self.batch_tokens / self.step_s
 
+    def oldest_batches(self, step_s: float) -> float:
+        """Batches that wait before the oldest sample's own, at most: what is held, and its own since the last update.
+
+        Its batch came together over a step, in which one update fell T_train after the last take.
+        """
+        return self.held_batches + self.train_s / step_s
+
+    def lag_bound(self, step_s: float) -> float:
+        """Versions between a sample's generation and its use, at most; paced, it is within `versions`. Source: F1.8."""
+        queue_tokens, rate = self.oldest_batches(step_s) * self.batch_tokens, self.batch_tokens / step_s
+        flowing = float(rollout.version_lag_bound(self.generate_s, self.publish_s, queue_tokens, rate, step_s))
+        flowing += self.every - 1
+        return min(flowing, self.versions) if self.paced and self.fresh_s <= step_s * (1.0 + _ROUNDING) else flowing
+
+    def age_bound_s(self, step_s: float) -> float:
+        """From a sample's first token to its use, at most: T_gen + Q / lambda_train, Q at its fullest. Source: F1.8."""
+        queue_tokens = (self.held_batches + 1.0) * self.batch_tokens
+        return self.generate_s + float(rollout.queue_delay_s(queue_tokens, self.batch_tokens / step_s))
+
+    def publish_budget_s(self, step_s: float) -> float:
+        """Longest publishing that keeps `fresh_s` within a step; negative when nothing does. Source: F1.8."""
+        queue_tokens, rate = self.oldest_batches(step_s) * self.batch_tokens, self.batch_tokens / step_s
+        allowed = self.versions - (self.every - 1)
+        flowing = float(rollout.publish_budget_s(allowed, self.generate_s, queue_tokens, rate, step_s))
+        if self.paced_room < 1.0:
+            return flowing
+        begun_s = self.generate_s + self.train_s + self.drained_s + self.spread_s
+        return max(flowing, self.paced_room * step_s - begun_s)
+
+
+def least_versions(held_batches: float, every: int) -> int:
+    """Versions that samples must be allowed to be old, however long a step is: waiting in the queue, unpublished ones."""
+    return math.ceil(held_batches) + every - 1
+
+
+def switched_supply_s(made_s: float, lost_s: float, publish_s: float, every: int = 1) -> float:
+    """Seconds in which rollout makes a batch with one switch for each publication. Unit: s.
+
+    One publication in `every` steps adds its loss; publications that take longer follow each other, and each takes its
+    share of all time. Source: F1.8.
+    """
+    with_each = made_s + lost_s / every
+    if lost_s == 0.0 or with_each * every >= publish_s:
+        return with_each
+    return made_s / (1.0 - lost_s / publish_s) if lost_s < publish_s else math.inf
+
 
 def binding(pace: Pace) -> tuple[str, float]:
     """The constraint whose removal alone shortens the step most, and the step without it (binding in value, F7.1).
@@ -87,7 +169,7 @@ def binding(pace: Pace) -> tuple[str, float]:
         "supply": replace(pace, batch_tokens=0.0),
         "publish": replace(pace, publish_s=0.0),
         "queue": replace(pace, held_batches=0.0),
-        "version": replace(pace, lost_s=0.0, generate_s=0.0, apart_s=0.0),
+        "version": replace(pace, lost_s=0.0, generate_s=0.0, mean_s=0.0, apart_s=0.0, drained_s=0.0),
     }
     steps = {name: other.step_s for name, other in without.items()}
     name = min(steps, key=lambda name: steps[name])
@@ -95,15 +177,28 @@ def binding(pace: Pace) -> tuple[str, float]:
 
 
 def lost_s(in_flight: str, switch_s: float, *, longest_rest_s: float, mean_rest_s: float) -> float:
-    """Replica seconds that one switch of versions costs when each request keeps one version.
+    """Replica seconds that one switch of versions costs.
 
     drain: until the last request ends, less what is generated meanwhile, longest rest less mean rest, and the switch;
-    restart: the age of what begins again (as long as its rest, on average) and the switch; side-by-side: nothing.
-    Unit: s. Source: F1.8 (iv), renewal theory. Ignores: that a replica with few requests decodes faster.
+    restart: the age of what begins again (as long as its rest, on average) and the switch; side-by-side: nothing; where
+    requests go on across the switch, the switch alone. Unit: s. Source: F1.8 (iv), renewal theory.
+    Ignores: that a replica with few requests decodes faster; that requests which all began at the last switch are not
+    yet met at random (2 % of the loss where the switches are two mean requests apart).
     """
     if in_flight == "side-by-side":
         return 0.0
-    return switch_s + (longest_rest_s - mean_rest_s if in_flight == "drain" else mean_rest_s)
+    return switch_s + {"drain": longest_rest_s - mean_rest_s, "restart": mean_rest_s}.get(in_flight, 0.0)
+
+
+def apart_s(in_flight: str, switch_s: float, *, longest_rest_s: float, longest_s: float, most_s: float) -> float:
+    """Least seconds between two switches of a replica, whose requests keep one version each. Unit: s.
+
+    drain: until its last request has ended, and the switch; restart: the longest request that there is (`most_s`),
+    which would otherwise begin again for ever; side-by-side: the longest of a batch, which would otherwise need a third
+    copy of the weights; 0 for others. Source: F1.8 (iv).
+    """
+    ends_s = {"drain": longest_rest_s + switch_s, "restart": most_s + switch_s, "side-by-side": longest_s}
+    return ends_s.get(in_flight, 0.0)
 
 
 def synchronous_step_s(train_s: float, generate_s: float, publish_s: float) -> float:

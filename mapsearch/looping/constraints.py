@@ -44,7 +44,7 @@ def _publish(facts: LoopFacts, state: Steady) -> LoopConstraint:
     elif budget < 0.0:
         reason = "generation and queue alone take more than the budget"
     else:
-        reason = "versions in which 99 % of the trajectories stay within the budget (F1.8)"
+        reason = "publishing that keeps the longest trajectory of a batch within the budget (F1.8)"
     return LoopConstraint(
         name="publish", holds=holds, demand=facts.publish_s, limit=budget, unit="s", reason=reason
     )  # fmt: skip

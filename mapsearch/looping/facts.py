@@ -18,9 +18,9 @@ Policy = Literal["wait", "drop", "down-weight"]
 away before use; they are used with less weight."""
 Publishing = Literal["latest", "every"]
 """Which versions reach rollout: the newest one when the last publication has ended, or all in order."""
-Switching = Literal["finish", "drain", "in-flight"]
-"""What becomes of trajectories under way: each ends on its version; no new one starts until all have ended; they go on
-with new weights, and hold tokens of two versions."""
+Switching = Literal["finish", "drain", "restart", "in-flight"]
+"""What becomes of trajectories under way when their replica switches: each ends on its version; no new one starts until
+all have ended; they begin again; they go on with new weights, and hold tokens of two versions."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,10 @@ class LoopFacts:
     """Trajectories under way at once."""
     lengths: Distribution
     """Tokens of a trajectory."""
+    prompt_tokens: float = 0.0
+    """So many of them are given: they count in a batch, and a trajectory's time is that of the others."""
+    replicas: int = 1
+    """Parts of the pool that switch to a new version by themselves, each with its share of the places."""
     publish_s: float = 0.0
     """From the end of an update to the moment at which rollout has it (without the wait of `drain`)."""
     publish_stall_s: float = 0.0
@@ -56,9 +60,21 @@ class LoopFacts:
     decay: float = 1.0
     """Weight of a sample for each version over the budget, with `down-weight`."""
     publishing: Publishing = "latest"
+    every: int = 1
+    """Steps between two versions that are published."""
     switching: Switching = "finish"
 
     def __post_init__(self) -> None:
+        if self.replicas > self.concurrency:
+            raise InputError(
+                f"{self.replicas:,} replicas have no place each among {self.concurrency:,} trajectories under way",
+                field="replicas",
+            )
+        if self.prompt_tokens >= float(self.lengths.values[0]):
+            raise InputError(
+                f"{self.prompt_tokens:g} leave nothing to generate of a trajectory of {self.lengths.values[0]:g}",
+                field="prompt_tokens",
+            )
         if self.most_queue_tokens < self.batch_tokens + self.least_queue_tokens:
             raise InputError(
                 f"{self.most_queue_tokens:,.0f} is less than a batch ({self.batch_tokens:,.0f}) and what has to stay "
@@ -89,7 +105,8 @@ class LoopFacts:
 
     def seconds(self, tokens: Num) -> Num:
         """Mean time of a trajectory of so many tokens: each has its share of the pool's rate. Axes: any."""
-        return tokens * self.concurrency / self.rollout_tokens_per_s
+        made = (tokens - self.prompt_tokens) / (self.lengths.mean - self.prompt_tokens)
+        return made * self.lengths.mean * self.concurrency / self.rollout_tokens_per_s
 
     @property
     def versions_allowed(self) -> float:

@@ -94,6 +94,47 @@ def simulate(facts: LoopFacts, *, steps: int, seed: int = 0, patience_s: float |
     return world.trace
 
 
+class _Replica:
+    """A part of the pool: its places, its version, and its clock, which stands while it pauses."""
+
+    def __init__(self, env: Any, places: int) -> None:
+        self.env, self.places = env, places
+        self.rolled = self.running = self.blocked = self.switches = 0
+        self.draining = False
+        self.parked: deque[Any] = deque()
+        self.empty = env.event()
+        self.paused_s, self.pause_from, self.pause_end = 0.0, math.inf, env.event()
+        self.restarts, self.restarted_s, self.restarted_clock = 0, 0.0, 0.0
+
+    def clock(self) -> float:
+        """Seconds in which the replica was not paused."""
+        return float(min(self.env.now, self.pause_from) - self.paused_s)
+
+    def ended(self) -> None:
+        """Tell when no trajectory generates any more; one that waits for room has ended."""
+        if self.running <= self.blocked and not self.empty.triggered:
+            self.empty.succeed()
+
+    def switch(self, version: int, facts: LoopFacts) -> Generator[Any, Any, None]:
+        """To a version that has arrived."""
+        env = self.env
+        if facts.switching == "drain":
+            self.draining = True
+            while self.running > self.blocked:
+                self.empty = env.event()
+                yield self.empty
+        if facts.pause_s:
+            self.pause_from, self.pause_end = env.now, env.event()
+            yield env.timeout(facts.pause_s)
+            self.paused_s += env.now - self.pause_from
+            self.pause_from = math.inf
+            self.pause_end.succeed()
+        self.rolled, self.draining = version, False
+        self.switches += facts.switching == "in-flight"
+        if facts.switching == "restart":
+            self.restarts, self.restarted_s, self.restarted_clock = self.restarts + 1, env.now, self.clock()
+
+
 class _World:
     def __init__(self, env: Any, facts: LoopFacts, chance: np.random.Generator, steps: int) -> None:
         self.env, self.facts, self.chance, self.steps = env, facts, chance, steps
@@ -102,16 +143,17 @@ class _World:
         self.queued = 0.0
         self.area, self.area_s = 0.0, 0.0
         self.kept = self.dropped = self.consumed = self.coming = self.worked_s = 0.0
-        self.trained = self.rolled = self.running = self.switches = 0
-        self.blocked: deque[tuple[Any, Sample]] = deque()
-        self.parked: deque[Any] = deque()
+        self.trained = 0
+        self.blocked: deque[tuple[Any, Sample, _Replica]] = deque()
         self.versions: deque[int] = deque()
-        self.draining = False
-        self.paused_s, self.pause_from, self.pause_end = 0.0, math.inf, env.event()
-        self.done, self.fed, self.news, self.empty = env.event(), env.event(), env.event(), env.event()
+        self.done, self.fed, self.news = env.event(), env.event(), env.event()
         self.draws = self._draws()
-        for _ in range(facts.concurrency):
-            env.process(self.slot())
+        each, more = divmod(facts.concurrency, facts.replicas)
+        self.replicas = [_Replica(env, each + (place < more)) for place in range(facts.replicas)]
+        for place in range(each + (more > 0)):
+            for replica in self.replicas:
+                if place < replica.places:
+                    env.process(self.slot(replica))
         env.process(self.trainer())
         env.process(self.publisher())
 
@@ -123,73 +165,76 @@ class _World:
             tokens = facts.lengths.drawn(self.chance, _BLOCK)
             slow = np.exp(width * self.chance.standard_normal(_BLOCK) - 0.5 * width * width)
             kept = self.chance.random(_BLOCK) < facts.kept_share
-            seconds = tokens * slow * (facts.concurrency / facts.rollout_tokens_per_s)
+            seconds = facts.seconds(tokens) * slow
             yield from zip(tokens.tolist(), seconds.tolist(), kept.tolist(), strict=True)
 
     # Rollout
 
-    def may_start(self) -> bool:
+    @property
+    def rolled(self) -> int:
+        """The oldest version with which trajectories begin."""
+        return min(replica.rolled for replica in self.replicas)
+
+    def may_start(self, replica: _Replica) -> bool:
         """Whether a trajectory may begin: not during a switch, and with `wait` none that could be used too late."""
         facts = self.facts
-        if self.draining:
+        if replica.draining:
             return False
         if facts.policy != "wait":
             return True
         # Lengths are known here as they are in no real pool; a pool that counts trajectories paces the same on average.
         ahead = self.queued + self.coming + _ROUNDING
         if math.isfinite(facts.versions_allowed):
-            allowed = (self.rolled + facts.versions_allowed + 1) * facts.batch_tokens - self.consumed
+            allowed = (replica.rolled + facts.versions_allowed + 1) * facts.batch_tokens - self.consumed
             if ahead >= allowed:
                 return False
         return ahead < facts.most_system_tokens
 
-    def slot(self) -> Generator[Any, Any, None]:
-        """One trajectory after the other."""
+    def slot(self, replica: _Replica) -> Generator[Any, Any, None]:
+        """One trajectory after the other, in one place of a replica."""
         env = self.env
         while True:
-            while not self.may_start():
-                self.parked.append(env.event())
-                yield self.parked[-1]
+            while not self.may_start(replica):
+                replica.parked.append(env.event())
+                yield replica.parked[-1]
             tokens, seconds, kept = next(self.draws)
-            started, version, switches = env.now, self.rolled, self.switches
-            self.running += 1
+            switches = replica.switches
+            replica.running += 1
             self.coming += kept * tokens
-            yield from self.work(seconds)
+            started, version = yield from self.work(replica, seconds)
             self.worked_s += seconds
             if kept:
-                sample = Sample(version, started, env.now, tokens, self.switches > switches)
+                sample = Sample(version, started, env.now, tokens, replica.switches > switches)
                 if self.has_room(tokens):
                     self.put(sample)
                 else:
                     waits = env.event()
-                    self.blocked.append((waits, sample))
-                    self.ended()
+                    self.blocked.append((waits, sample, replica))
+                    replica.blocked += 1
+                    replica.ended()
                     yield waits
-            self.running -= 1
+            replica.running -= 1
             self.coming -= kept * tokens
-            self.ended()
+            replica.ended()
 
-    def ended(self) -> None:
-        """Tell the publisher when no trajectory generates any more; one that waits for room has ended."""
-        if self.running <= len(self.blocked) and not self.empty.triggered:
-            self.empty.succeed()
-
-    def work(self, seconds: float) -> Generator[Any, Any, None]:
-        """So many seconds of generation; pauses of the pool are added to them."""
-        env = self.env
-        until = self.clock() + seconds
-        while (left := until - self.clock()) > _ROUNDING * seconds:
-            yield self.pause_end if env.now >= self.pause_from else env.timeout(left)
-
-    def clock(self) -> float:
-        """Seconds in which the pool was not paused."""
-        return float(min(self.env.now, self.pause_from) - self.paused_s)
+    def work(self, replica: _Replica, seconds: float) -> Generator[Any, Any, tuple[float, int]]:
+        """So many seconds of generation, pauses added; from when, and on which version, all of it was generated."""
+        env, restarts = self.env, replica.restarts
+        started, version = env.now, replica.rolled
+        until = replica.clock() + seconds
+        while (left := until - replica.clock()) > _ROUNDING * seconds:
+            yield replica.pause_end if env.now >= replica.pause_from else env.timeout(left)
+            if replica.restarts > restarts:
+                restarts, started, version = replica.restarts, replica.restarted_s, replica.rolled
+                until = replica.restarted_clock + seconds
+        return started, version
 
     def unpark(self) -> None:
         """Let trajectories begin that may."""
-        waiting, self.parked = self.parked, deque()
-        for event in waiting:
-            event.succeed()
+        for replica in self.replicas:
+            waiting, replica.parked = replica.parked, deque()
+            for event in waiting:
+                event.succeed()
 
     # Queue
 
@@ -235,7 +280,8 @@ class _World:
     def unblock(self) -> None:
         """Let ended trajectories into the queue while there is room, then new ones begin."""
         while self.blocked and self.has_room(self.blocked[0][1].tokens):
-            event, sample = self.blocked.popleft()
+            event, sample, replica = self.blocked.popleft()
+            replica.blocked -= 1
             self.put(sample)
             event.succeed()
         self.unpark()
@@ -255,8 +301,9 @@ class _World:
             self.take(env.now - waiting_from)
             yield env.timeout(facts.train_s)
             self.trained += 1
-            self.versions.append(self.trained)
-            if not self.news.triggered:
+            if self.trained % facts.every == 0:
+                self.versions.append(self.trained)
+            if self.versions and not self.news.triggered:
                 self.news.succeed()
             self.mark()
             if facts.publish_stall_s:
@@ -302,7 +349,7 @@ class _World:
     # Publishing
 
     def publisher(self) -> Generator[Any, Any, None]:
-        """One version after the other to the rollout pool."""
+        """One version after the other to all replicas, each of which switches by itself."""
         env, facts = self.env, self.facts
         while True:
             if not self.versions:
@@ -313,24 +360,12 @@ class _World:
                 while self.versions:
                     version = self.versions.popleft()
             yield env.timeout(facts.publish_s - facts.pause_s)
-            if facts.switching == "drain":
-                yield from self.drained()
-            if facts.pause_s:
-                self.pause_from, self.pause_end = env.now, env.event()
-                yield env.timeout(facts.pause_s)
-                self.paused_s += env.now - self.pause_from
-                self.pause_from = math.inf
-                self.pause_end.succeed()
-            self.rolled, self.draining = version, False
-            self.switches += facts.switching == "in-flight"
-            self.unpark()
+            yield env.all_of([env.process(self.switched(replica, version)) for replica in self.replicas])
 
-    def drained(self) -> Generator[Any, Any, None]:
-        """Until no trajectory generates."""
-        self.draining = True
-        while self.running > len(self.blocked):
-            self.empty = self.env.event()
-            yield self.empty
+    def switched(self, replica: _Replica, version: int) -> Generator[Any, Any, None]:
+        """One replica on a new version, and what may begin with it."""
+        yield from replica.switch(version, self.facts)
+        self.unpark()
 
     def watch(self, patience_s: float) -> Generator[Any, Any, None]:
         """End a run whose training starves for good."""

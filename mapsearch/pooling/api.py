@@ -111,11 +111,8 @@ def _division(one: Any) -> DivisionTold:
 
 def _steady(pools: Pools, pair: Pair) -> Steady:
     pace = pair.pace
-    queue_tokens = pace.held_batches * pace.batch_tokens
-    waited = (pace.generate_s, pace.publish_s, queue_tokens, pace.tokens_per_s, pace.step_s)
-    lag = float(steady.version_lag_bound(*waited)) + pace.every - 1
+    lag = pace.lag_bound(pace.step_s)
     binds, without_s = pacing.binding(pace)
-    queued_s = float(steady.queue_delay_s(queue_tokens, pace.tokens_per_s))
     return Steady(
         step_s=pace.step_s,
         train_s=pace.train_s,
@@ -127,7 +124,7 @@ def _steady(pools: Pools, pair: Pair) -> Steady:
         tokens_per_s=pace.tokens_per_s,
         version_lag=lag,
         versions=pace.versions,
-        age_s=pace.generate_s + pace.publish_s + queued_s + (pace.every - 1) * pace.step_s,
+        age_s=pace.age_bound_s(pace.step_s),
         token_lag=float(steady.token_lag(lag, pace.batch_tokens)),
         batch_tokens=pace.batch_tokens,
         held_batches=pace.held_batches,

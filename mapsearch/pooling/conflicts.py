@@ -22,6 +22,7 @@ from itertools import combinations
 from mapsearch.answer import Conflict
 from mapsearch.constraints.capacity import bytes_text
 from mapsearch.costs import serving
+from mapsearch.costs.pacing import least_versions
 from mapsearch.pooling.problem import Part, Pools
 from mapsearch.pooling.replicas import Server, demand_of, shapes_of
 from mapsearch.relation import Relation
@@ -81,7 +82,7 @@ class JointProbe:
         rollout = self.pools.rollout
         queue, every = rollout.queue, rollout.publishing.every
         kept = {"queue"} if queue.held_batches + 1.0 <= queue.most_batches else set()
-        kept |= {"versions"} if rollout.versions > queue.held_batches + every - 1 else set()
+        kept |= {"versions"} if rollout.versions >= least_versions(queue.held_batches, every) else set()
         return frozenset(kept) & frozenset(self.names)
 
     def witness(self, asked: frozenset[str]) -> frozenset[str] | None:
@@ -259,10 +260,10 @@ def _sentence(probe: JointProbe, part: Part, name: str) -> str:
             "next batch never comes together beside them"
         )
     if name == "versions":
-        least = queue.held_batches + rollout.publishing.every - 1
+        least = least_versions(queue.held_batches, rollout.publishing.every)
         return (
             f"a sample may be {rollout.versions} versions old, but waiting in a queue of {queue.held_batches:g} batches "
-            f"and publishing every {rollout.publishing.every} steps alone take {least:g}, so none is ever young enough"
+            f"and publishing every {rollout.publishing.every} steps alone take {least}, so none is ever young enough"
         )
     if name == "rollout.hbm":
         return _memory_sentence(probe, part)

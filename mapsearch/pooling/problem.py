@@ -240,5 +240,7 @@ def pace_of(pools: Pools, part: Part, offer: Offer, train_s: float, mapping: Map
         most_batches=rollout.queue.most_batches,
         versions=rollout.versions,
         every=rollout.publishing.every,
-        apart_s=offer.generate_s if rollout.publishing.in_flight == "side-by-side" else 0.0,
+        apart_s=offer.apart_s,
+        mean_s=offer.mean_s,
+        drained_s=offer.drained_s,
     )

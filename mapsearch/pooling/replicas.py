@@ -100,7 +100,11 @@ class Offer:
     """Effective tokens of the whole pool: prompt and response, after the filter, switches apart."""
     generate_s: float
     """The longest request of a batch."""
+    mean_s: float
+    """A request of mean length."""
     lost_s: float
+    apart_s: float
+    drained_s: float
     weight_bytes: float
     cache_bytes: float
     buffer_bytes: float
@@ -244,6 +248,8 @@ class Server:
         rest, mean = self._rest(sequences)
         made = samples * (demand.prompt_tokens + demand.response_tokens) * self.rollout.filter_yield
         publishing = self.rollout.publishing
+        kind, switch_s, rest_s = publishing.in_flight, publishing.switch, rest * token_s
+        longest_s = first_s * demand.longest_prompt / demand.prompt_tokens + demand.longest_response * token_s
         return Offer(
             shape=shape,
             replicas=count,
@@ -253,11 +259,18 @@ class Server:
             prefill_s=curve.prefill_s,
             token_s=token_s,
             tokens_per_s=made,
-            generate_s=first_s * demand.longest_prompt / demand.prompt_tokens + demand.longest_response * token_s,
-            lost_s=pacing.lost_s(
-                publishing.in_flight, publishing.switch, longest_rest_s=rest * token_s, mean_rest_s=mean * token_s
+            generate_s=longest_s,
+            mean_s=demand.response_tokens * token_s,
+            lost_s=pacing.lost_s(kind, switch_s, longest_rest_s=rest_s, mean_rest_s=mean * token_s),
+            apart_s=pacing.apart_s(
+                kind,
+                switch_s,
+                longest_rest_s=rest_s,
+                longest_s=longest_s,
+                most_s=first_s * demand.longest_prompt / demand.prompt_tokens + demand.responses.longest * token_s,
             ),
-            weight_bytes=curve.weight_bytes * (2 if publishing.in_flight == "side-by-side" else 1),
+            drained_s=rest_s if kind == "drain" else 0.0,
+            weight_bytes=curve.weight_bytes * (2 if kind == "side-by-side" else 1),
             cache_bytes=curve.cache_bytes * sequences / shape.dp,
             buffer_bytes=curve.buffer_bytes,
             limit_bytes=curve.limit_bytes,

@@ -174,11 +174,15 @@ def _search_part(
             return "late", best_here, fastest_s
         if not result.top:
             return ("training" if math.isinf(cutoff_s) else "searched"), best_here, fastest_s
-        # What a mapping no faster than the last one could still reach, if its ranks sent evenly.
-        least = max(result.top[-1].step_time_s, offered[0][0])
-        if len(result.top) < k or least >= (found.best.step_s if found.best else below_s) * (1.0 - SLACK):
+        least_s = _least_s(pools, part, offered, result.top[-1].step_time_s)
+        if len(result.top) < k or least_s >= (found.best.step_s if found.best else below_s) * (1.0 - SLACK):
             return "searched", best_here, fastest_s
         seen, k = len(result.top), 4 * k
+
+
+def _least_s(pools: Pools, part: Part, offered: list[tuple[float, Offer]], train_s: float) -> float:
+    """The step that a training mapping no faster than `train_s` could still reach, if its ranks sent evenly."""
+    return min(pace_of(pools, part, offer, train_s, None).step_s for _, offer in offered)
 
 
 def _paired(pools: Pools, part: Part, offered: list[tuple[float, Offer]], train_s: float, mapping: Mapping) -> Pair:

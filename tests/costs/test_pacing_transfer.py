@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapsearch.costs import pacing, publishing, rollout, transfer
+from mapsearch.costs import pacing, publishing, transfer
 from mapsearch.costs.pacing import Pace
 from mapsearch.costs.parameters import ledger
 from mapsearch.costs.publishing import FORMATS
@@ -52,22 +52,37 @@ def test_the_binding_constraint_is_the_one_whose_removal_helps_most(changes, nam
 
 @given(
     st.floats(1.0, 1e3), st.floats(0.0, 1e3), st.floats(0.0, 1e3), st.sampled_from([0.0, 0.5, 1.5]), st.integers(1, 9),
-    st.integers(1, 4),
+    st.integers(1, 4), st.booleans(),
 )  # fmt: skip
-def test_the_step_keeps_the_lag_within_the_versions_and_no_shorter_one_does(train, made, pub, held, versions, every):
+def test_the_step_keeps_the_lag_within_the_versions_and_no_shorter_one_does(
+    train, made, pub, held, versions, every, paced
+):
     one = pace(train_s=train, rollout_tokens_per_s=1e9, generate_s=made, publish_s=pub, held_batches=held,
-               versions=versions, every=every)  # fmt: skip
-    if one.room <= 0.0:
+               versions=versions, every=every, paced=paced)  # fmt: skip
+    if one.room <= 0.0 and not (paced and one.paced_room >= 1.0):
         assert math.isinf(one.step_s)
         return
+    assert one.lag_bound(one.step_s) <= versions
+    assert one.publish_budget_s(one.step_s) >= pub * (1.0 - 1e-9) - 1e-9
+    # Without pacing it is F1.8's bound, with the queue's oldest batch counted since the last update.
+    flowing = replace(one, paced=False)
+    if flowing.room > 0.0 and flowing.fresh_s > max(train, flowing.supply_s, flowing.repeated_s):
+        assert flowing.lag_bound(flowing.step_s) <= versions
+        assert flowing.lag_bound(0.999 * flowing.step_s) > versions or held == int(held)
+        assert one.step_s <= flowing.step_s
+        assert flowing.publish_budget_s(flowing.step_s) == pytest.approx(pub, abs=1e-6)
 
-    def lag(step_s):
-        queue = held * one.batch_tokens
-        return float(rollout.version_lag_bound(made, pub, queue, one.batch_tokens / step_s, step_s)) + every - 1
 
-    assert lag(one.step_s) <= versions
-    if one.step_s > max(one.train_s, one.supply_s, one.repeated_s):
-        assert lag(0.999 * one.step_s) > versions or held == int(held)
+def test_paced_batches_that_start_with_their_version_are_the_synchronous_step_when_no_version_is_spare():
+    one = pace(rollout_tokens_per_s=1e9, generate_s=40.0, publish_s=5.0, versions=0.0, mean_s=40.0)
+    assert one.fresh_s == pytest.approx(pacing.synchronous_step_s(30.0, 40.0, 5.0))
+    assert math.isinf(replace(one, paced=False).fresh_s)
+    # One version to spare halves what a step has to hold, if there are places for two batches; with fewer places a
+    # batch starts in as long as it takes to make one.
+    assert replace(one, versions=1.0).fresh_s == pytest.approx(75.0 / 2.0)
+    few = replace(one, versions=1.0, rollout_tokens_per_s=1e5)
+    assert few.fresh_s == pytest.approx((75.0 + 41.94304) / 2.0)
+    assert replace(few, versions=0.0).fresh_s == pytest.approx(75.0 + 1.94304)
 
 
 def test_marin_8936_publishing_of_147_s_turns_the_order_of_49_s_round():

@@ -46,5 +46,5 @@ def run_of(facts: LoopFacts, seed: int, trajectories: int) -> Measured:
     per_batch = facts.batch_tokens / facts.lengths.mean
     steps = 2 * int(min(400, max(60, trajectories / per_batch)))
     found = measured(facts, simulate(facts, steps=steps, seed=seed))
-    assert found is not None
+    assert found is not None, (seed, "starved")
     return found
