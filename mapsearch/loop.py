@@ -139,6 +139,8 @@ class LoopReport(_Record):
     train_s: float
     publish_s: float
     steady: SteadyState
+    searched_step_s: float | None = None
+    """Of an answer about two pools: the step that the search gave the pair, every sample within its budget."""
     constraints: list[LoopConstraint]
     simulated_grows: Growing
     """The queue that grows in the simulation."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,12 +13,13 @@ from mapsearch.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from mapsearch.inventories.loop import Loop
+    from mapsearch.loop import LoopReport
 
 FORMATS = ("table", "json", "yaml", "csv", "md", "html", "svg")
 
 
 @click.command("loop", short_help="Training and rollout side by side: step, queue, staleness.")
-@click.argument("loop", metavar="LOOP.yaml")
+@click.argument("loop", metavar="LOOP.yaml|POOLS.json")
 @click.option(
     "--steps", type=click.IntRange(20, 100_000), metavar="N", help="Training steps to simulate.  [default: 200]"
 )
@@ -37,27 +38,21 @@ def command(*, loop: str, steps: int | None, seed: int | None, format_: str | No
     LOOP.yaml has the trainer (or an answer that it is read from), the rollout pool, the publishing path, the bounds of
     the queue, the staleness budget and the policy for samples over it. The four constraints are judged, the closed
     form stands beside a discrete-event simulation of the same loop, and the policies beside each other.
+    POOLS.json is an answer of `mapsearch rollout --format json`: the pair of pools that the search found is simulated,
+    and its step held against the search's.
     Exit 3 when the loop is unstable: a queue grows without end, or no sample is ever young enough.
     """
     options.check_output(output)
     from mapsearch import documents
-    from mapsearch.inventories.base import validate
-    from mapsearch.inventories.loop import Loop
-    from mapsearch.looping.api import facts_of, judge_loop
+    from mapsearch.pooled import TWO_POOLS_SCHEMA
 
-    spec = validate(Loop, documents.load(loop), file=loop)
-    step_s, batch_tokens = _of_answer(spec, loop)
-    try:
-        found = judge_loop(
-            facts_of(spec, train_s=step_s, batch_tokens=batch_tokens),
-            name=spec.name,
-            steps=steps or spec.run.steps,
-            seed=spec.run.seed if seed is None else seed,
-            weighted=spec.decay is not None,
-            assumptions=_tagged(spec),
-        )
-    except InputError as problem:
-        raise problem.within(loop) from None
+    data = documents.load(loop)
+    if isinstance(data, dict) and data.get("schema") == TWO_POOLS_SCHEMA:
+        from mapsearch.pooling.loops import judge_pools
+
+        found = judge_pools(loop, steps=steps or 200, seed=seed or 0)
+    else:
+        found = _judged(data, loop, steps, seed)
     shape = options.output_format(format_, output)
     if shape in ("html", "svg"):
         from mapsearch.reports.loops import loop_page, loop_svg
@@ -66,6 +61,27 @@ def command(*, loop: str, steps: int | None, seed: int | None, format_: str | No
     else:
         emit(found, format_=shape, output=output)
     return ExitCode.INFEASIBLE if found.steady.grows else ExitCode.FOUND
+
+
+def _judged(data: Any, file: str, steps: int | None, seed: int | None) -> LoopReport:
+    """The loop of a file. Raises InputError."""
+    from mapsearch.inventories.base import validate
+    from mapsearch.inventories.loop import Loop
+    from mapsearch.looping.api import facts_of, judge_loop
+
+    spec = validate(Loop, data, file=file)
+    step_s, batch_tokens = _of_answer(spec, file)
+    try:
+        return judge_loop(
+            facts_of(spec, train_s=step_s, batch_tokens=batch_tokens),
+            name=spec.name,
+            steps=steps or spec.run.steps,
+            seed=spec.run.seed if seed is None else seed,
+            weighted=spec.decay is not None,
+            assumptions=_tagged(spec),
+        )
+    except InputError as problem:
+        raise problem.within(file) from None
 
 
 def _of_answer(spec: Loop, file: str) -> tuple[float | None, float | None]:

@@ -45,6 +45,8 @@ class RolloutSide(Record):
     lengths: Lengths
     spread: float = Field(default=0.0, ge=0, le=3)
     """Standard deviation over mean of the time per token between trajectories (lognormal); 0: all alike."""
+    replicas: int = Field(default=1, gt=0, le=100_000)
+    """Parts of the pool that switch to a new version by themselves, each with its share of the places."""
     kept_share: float = Field(default=1.0, gt=0, le=1)
     """Share of trajectories that reward and filter let through."""
 
@@ -58,11 +60,14 @@ class PublishPath(Record):
     """Part of it in which training stands still."""
     pause: Seconds = 0.0
     """Last part of it, in which rollout stands still."""
+    every: int = Field(default=1, gt=0)
+    """Steps between two versions that are published."""
     order: Literal["latest", "every"] = "latest"
-    """Which version is next: the newest one, or each in turn."""
-    switch: Literal["finish", "drain", "in-flight"] = "finish"
-    """Trajectories under way end on their version; or none begins until all have ended; or they go on with new weights
-    and hold tokens of two versions."""
+    """Which of them is next: the newest one, or each in turn."""
+    switch: Literal["finish", "side-by-side", "drain", "restart", "in-flight"] = "finish"
+    """Trajectories under way end on their version; or so with two versions in memory at most, the older of which must
+    have ended before a third; or none begins on a replica until all have ended; or they begin again; or they go on with
+    new weights and hold tokens of two versions."""
 
 
 class QueueBounds(Record):

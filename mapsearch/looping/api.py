@@ -43,6 +43,7 @@ def facts_of(loop: Loop, *, train_s: float | None = None, batch_tokens: float | 
         rollout_tokens_per_s=rollout.tokens_per_s,
         concurrency=rollout.concurrency,
         lengths=distribution(rollout.lengths),
+        replicas=rollout.replicas,
         publish_s=publish.time,
         publish_stall_s=publish.stall,
         pause_s=publish.pause,
@@ -56,6 +57,7 @@ def facts_of(loop: Loop, *, train_s: float | None = None, batch_tokens: float | 
         policy=loop.policy,
         decay=loop.decay if loop.decay is not None else 1.0,
         publishing=publish.order,
+        every=publish.every,
         switching=publish.switch,
     )
 

@@ -18,8 +18,9 @@ Policy = Literal["wait", "drop", "down-weight"]
 away before use; they are used with less weight."""
 Publishing = Literal["latest", "every"]
 """Which versions reach rollout: the newest one when the last publication has ended, or all in order."""
-Switching = Literal["finish", "drain", "restart", "in-flight"]
-"""What becomes of trajectories under way when their replica switches: each ends on its version; no new one starts until
+Switching = Literal["finish", "side-by-side", "drain", "restart", "in-flight"]
+"""What becomes of trajectories under way when their replica switches: each ends on its version; the same with two
+versions in memory at most, so that the older one's last must have ended before a third arrives; no new one starts until
 all have ended; they begin again; they go on with new weights, and hold tokens of two versions."""
 
 

@@ -105,14 +105,16 @@ class _Replica:
         self.empty = env.event()
         self.paused_s, self.pause_from, self.pause_end = 0.0, math.inf, env.event()
         self.restarts, self.restarted_s, self.restarted_clock = 0, 0.0, 0.0
+        self.older = 0
+        """Trajectories under way that began before the last switch."""
 
     def clock(self) -> float:
         """Seconds in which the replica was not paused."""
         return float(min(self.env.now, self.pause_from) - self.paused_s)
 
     def ended(self) -> None:
-        """Tell when no trajectory generates any more; one that waits for room has ended."""
-        if self.running <= self.blocked and not self.empty.triggered:
+        """Tell when nothing that a switch waits for generates any more; one that waits for room has ended."""
+        if (self.running <= self.blocked or not self.older) and not self.empty.triggered:
             self.empty.succeed()
 
     def switch(self, version: int, facts: LoopFacts) -> Generator[Any, Any, None]:
@@ -123,6 +125,9 @@ class _Replica:
             while self.running > self.blocked:
                 self.empty = env.event()
                 yield self.empty
+        while facts.switching == "side-by-side" and self.older:
+            self.empty = env.event()
+            yield self.empty
         if facts.pause_s:
             self.pause_from, self.pause_end = env.now, env.event()
             yield env.timeout(facts.pause_s)
@@ -130,7 +135,7 @@ class _Replica:
             self.pause_from = math.inf
             self.pause_end.succeed()
         self.rolled, self.draining = version, False
-        self.switches += facts.switching == "in-flight"
+        self.switches, self.older = self.switches + 1, self.running - self.blocked
         if facts.switching == "restart":
             self.restarts, self.restarted_s, self.restarted_clock = self.restarts + 1, env.now, self.clock()
 
@@ -192,7 +197,7 @@ class _World:
 
     def slot(self, replica: _Replica) -> Generator[Any, Any, None]:
         """One trajectory after the other, in one place of a replica."""
-        env = self.env
+        env, facts = self.env, self.facts
         while True:
             while not self.may_start(replica):
                 replica.parked.append(env.event())
@@ -203,8 +208,10 @@ class _World:
             self.coming += kept * tokens
             started, version = yield from self.work(replica, seconds)
             self.worked_s += seconds
+            replica.older -= replica.switches > switches
             if kept:
-                sample = Sample(version, started, env.now, tokens, replica.switches > switches)
+                mixed = facts.switching == "in-flight" and replica.switches > switches
+                sample = Sample(version, started, env.now, tokens, mixed)
                 if self.has_room(tokens):
                     self.put(sample)
                 else:
@@ -350,7 +357,7 @@ class _World:
 
     def publisher(self) -> Generator[Any, Any, None]:
         """One version after the other to all replicas, each of which switches by itself."""
-        env, facts = self.env, self.facts
+        env, facts, switched = self.env, self.facts, self.env.timeout(0.0)
         while True:
             if not self.versions:
                 self.news = env.event()
@@ -360,7 +367,9 @@ class _World:
                 while self.versions:
                     version = self.versions.popleft()
             yield env.timeout(facts.publish_s - facts.pause_s)
-            yield env.all_of([env.process(self.switched(replica, version)) for replica in self.replicas])
+            yield switched  # the next version is on its way while replicas wait for their trajectories
+            switched = env.all_of([env.process(self.switched(replica, version)) for replica in self.replicas])
+            yield env.timeout(facts.pause_s)
 
     def switched(self, replica: _Replica, version: int) -> Generator[Any, Any, None]:
         """One replica on a new version, and what may begin with it."""

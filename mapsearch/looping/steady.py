@@ -138,7 +138,7 @@ def _starved(facts: LoopFacts, supply: float) -> Steady:
 def _figures(facts: LoopFacts, times: Distribution, pace: Pace, bound: Bound, step: float, supply: float) -> Steady:
     busy_s = pace.train_s
     rate = facts.batch_tokens / step
-    grows, growth = _growing(facts, step, supply)
+    grows, growth = _growing(facts, pace, step, supply)
     queue, age, lag = (None, None, None) if grows else _ages(facts, times, bound, step)
     use, dropped = _use_and_dropped(facts, pace, bound, step)
     drained = facts.switching in ("drain", "restart")
@@ -179,10 +179,10 @@ def _use_and_dropped(facts: LoopFacts, pace: Pace, bound: Bound, step: float) ->
     return use, max(0.0, 1.0 - plain_s / (step * use))
 
 
-def _growing(facts: LoopFacts, step: float, supply: float) -> tuple[Growing, float]:
+def _growing(facts: LoopFacts, pace: Pace, step: float, supply: float) -> tuple[Growing, float]:
     """The queue that grows, and its tokens or versions per second."""
-    if facts.publishing == "every" and runs_late(facts, step):
-        return "versions", 1.0 / (step * facts.every) - 1.0 / facts.publish_s
+    if facts.publishing == "every" and pace.repeated_s > step:
+        return "versions", (1.0 / step - 1.0 / pace.repeated_s) / facts.every
     paced = math.isfinite(facts.versions_allowed) or math.isfinite(facts.most_age_s)
     held = math.isfinite(facts.most_queue_tokens) or (paced and facts.policy != "down-weight")
     if held or supply >= step:

@@ -47,11 +47,11 @@ def test_the_instances_show_the_constraints_and_infeasible_ones():
 
 def test_a_full_queue_binds_between_a_slow_and_a_fast_link():
     seen = []
-    for link in ("1 GB/s", "300 MB/s", "100 MB/s", "30 MB/s"):
+    for link in ("1 GB/s", "300 MB/s", "150 MB/s", "30 MB/s"):
         rollout = tiny_rollout(
             pool={"link": {"bandwidth": link}},
             queue={"held_batches": 3.5, "most_batches": 8.0},
-            publishing={"switch": "0 s", "in_flight": "restart"},
+            publishing={"switch": "0 s", "in_flight": "side-by-side"},
             concurrency=4096,
         )
         run = tiny_run(micro_batch=[1], vpp=[1], schedule=["1f1b"], global_batch=4)
