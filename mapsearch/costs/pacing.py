@@ -1,7 +1,7 @@
 """The steady state of two pools: what a step takes under supply, publishing, queue and one version per request.
 
-Contents: Pace, least_versions, switched_supply_s, binding, lost_s, apart_s, synchronous_step_s, blocking_asynchronous_step_s,
-sample_rates.
+Contents: Pace, least_versions, switched_supply_s, binding, lost_s, apart_s, synchronous_step_s,
+blocking_asynchronous_step_s, sample_rates.
 
 Batch, queue and versions are those of FORMULAS 1.8. Rates are effective: what passes the filter.
 """
@@ -143,7 +143,7 @@ class Pace:
 
 
 def least_versions(held_batches: float, every: int) -> int:
-    """Versions that samples must be allowed to be old, however long a step is: waiting in the queue, unpublished ones."""
+    """Versions that samples must be allowed to be old, however long a step is: in the queue, and unpublished."""
     return math.ceil(held_batches) + every - 1
 
 
