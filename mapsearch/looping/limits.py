@@ -67,7 +67,7 @@ def over_share(facts: LoopFacts, times: Distribution, step: float, busy_s: float
 def stale_s(facts: LoopFacts, times: Distribution, by_tokens: Distribution, pace: Pace, step: float) -> float:
     """Step that pacing allows: an estimate, and never longer than the bound under which no sample is over age."""
     found = max(_paced_s(facts, times, by_tokens), _held_s(facts, times, pace, step))
-    bounded = math.isfinite(pace.fresh_s) and not runs_late(facts, max(step, pace.fresh_s))
+    bounded = math.isfinite(pace.fresh_s) and pace.repeated_s <= max(step, pace.fresh_s)
     return min(found, pace.fresh_s) if bounded else found
 
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from random_loops import random_loop, run_of
 
+from mapsearch.looping.durations import durations
 from mapsearch.looping.facts import LoopFacts
 from mapsearch.looping.measured import growing
 from mapsearch.looping.simulator import simulate
-from mapsearch.looping.steady import steady
+from mapsearch.looping.steady import pace_of, steady
 
 TOLERANCE = 0.02
 AWAY = 0.1
@@ -108,3 +109,43 @@ def test_no_stable_loop_is_seen_to_grow():
     for seed, facts in stable_loops(8):
         calm = replace(facts, most_queue_tokens=min(facts.most_queue_tokens, 2.0 * facts.batch_tokens))
         assert growing(calm, simulate(calm, steps=120, seed=seed)) == "", seed
+
+
+def paced_loop(seed: int) -> LoopFacts | None:
+    """A random loop that waits for its budget, with publishing in time and room for a batch that comes in lumps."""
+    facts = replace(
+        random_loop(seed),
+        policy="wait",
+        publishing="latest",
+        switching=("finish", "finish", "drain")[seed % 3],
+        every=(1, 1, 2, 4)[seed // 3 % 4],
+        replicas=(1, 4)[seed // 12 % 2],
+    )
+    facts = replace(facts, most_queue_tokens=max(facts.most_queue_tokens, 4.0 * facts.batch_tokens))
+    pace = pace_of(facts, durations(facts))
+    in_time = pace.repeated_s <= max(pace.train_s, pace.supply_s)
+    return facts if in_time and facts.versions_allowed < 64 and pace.step_s < 1e9 else None
+
+
+def check_bound(seed: int, facts: LoopFacts) -> bool:
+    """Neither the closed form nor the simulation is slower than the joint search's bound; whether age sets that."""
+    pace, run = pace_of(facts, durations(facts)), run_of(facts, seed, 6_000)
+    assert steady(facts).step_s <= pace.step_s * (1.0 + 1e-9), seed
+    assert run.step_s <= pace.step_s * (1.02 if facts.switching == "finish" else 1.04), seed
+    assert run.step_s >= max(pace.train_s * (1.0 - 1e-9), 0.98 * pace.made_s), seed
+    aged = pace.fresh_s > max(pace.train_s, pace.supply_s)
+    if not aged and facts.switching == "finish" and run.over_share == 0.0:
+        assert run.step_s == pytest.approx(pace.step_s, rel=TOLERANCE), seed
+    return aged
+
+
+def test_the_bound_of_the_joint_search_holds_closed_form_and_simulation():
+    loops = [(seed, facts) for seed in range(30) if (facts := paced_loop(seed))][:10]
+    assert {check_bound(*loop) for loop in loops} == {True, False}
+
+
+@pytest.mark.slow
+def test_the_bound_of_the_joint_search_holds_many_loops():
+    loops = [(seed, facts) for seed in range(30, 250) if (facts := paced_loop(seed))][:80]
+    aged = [check_bound(*loop) for loop in loops]
+    assert 10 <= sum(aged) <= len(aged) - 10
