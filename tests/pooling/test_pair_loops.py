@@ -70,8 +70,23 @@ def test_many_random_pairs_are_confirmed(start):
     assert sum(one in ("train", "supply") for one in seen) >= 4, seen
 
 
+def test_an_answer_is_a_loop(tmp_path):
+    pools = drawn(6)
+    rollout, file = tmp_path / "rollout.json", tmp_path / "pools.json"
+    rollout.write_text(pools.rollout.model_dump_json(exclude_defaults=True))
+    answer = answer_of(pools, best_pair(pools)).model_copy(update={"rollout": str(rollout)})
+    file.write_text(answer.to_json())
+    report = judge_pools(str(file), steps=60)
+    assert report.searched_step_s == answer.steady.step_s
+    assert report.steady.step_s == pytest.approx(answer.steady.step_s, rel=TOLERANCE)
+    assert report.batch_tokens == answer.steady.batch_tokens
+    assert report.notes[-1].startswith(f"the search gave a step of {answer.steady.step_s:,.4g} s, the simulation takes")
+    assert judge_pools(str(file), steps=60).to_json() == report.to_json()
+
+
+@pytest.mark.slow
 def test_the_default_pair_is_confirmed_on_a_part_of_its_replicas(tmp_path):
-    """5T on asic, one pod of eight to a few: the pair that is found is the one that is simulated."""
+    """5T on asic, on 1,024 devices: the pair that is found is the one that is simulated."""
     from mapsearch.pooling.api import rollout
 
     found = rollout(devices=1024, proof="none")
