@@ -20,7 +20,7 @@ def constraints_of(facts: LoopFacts, state: Steady, found: Measured | None) -> l
     """Supply, publishing, queue bounds, staleness, one version; queue and staleness as simulated (`found`)."""
     rows = [_supply(facts, state), _publish(facts, state)]
     if found is not None:
-        rows += [_most(facts, state, found), _least(facts, found), *_staleness(facts, found)]
+        rows += [_most(facts, state, found), _least(facts, found), *_staleness(facts, state, found)]
         rows.append(_one_version(facts, found))
     return rows
 
@@ -44,7 +44,7 @@ def _publish(facts: LoopFacts, state: Steady) -> LoopConstraint:
     elif budget < 0.0:
         reason = "generation and queue alone take more than the budget"
     else:
-        reason = "publishing that keeps the longest trajectory of a batch within the budget (F1.8)"
+        reason = "keeps a batch's longest trajectory within the budget"
     return LoopConstraint(
         name="publish", holds=holds, demand=facts.publish_s, limit=budget, unit="s", reason=reason
     )  # fmt: skip
@@ -80,18 +80,19 @@ def _most(facts: LoopFacts, state: Steady, found: Measured) -> LoopConstraint:
     )
 
 
-def _staleness(facts: LoopFacts, found: Measured) -> list[LoopConstraint]:
+def _staleness(facts: LoopFacts, state: Steady, found: Measured) -> list[LoopConstraint]:
     """The three measures of staleness: the oldest that was used, against its budget."""
     measures = (
-        ("lag", float(found.lag_most), facts.most_versions, "versions", "version"),
-        ("age", found.age_most_s, facts.most_age_s, "s", "time"),
-        ("token-lag", found.lag_most * facts.batch_tokens, facts.most_lag_tokens, "tokens", "token"),
+        ("lag", float(found.lag_most), facts.most_versions, "versions", state.lag_bound),
+        ("age", found.age_most_s, facts.most_age_s, "s", state.age_bound_s),
+        ("token-lag", found.lag_most * facts.batch_tokens, facts.most_lag_tokens, "tokens", state.token_lag_bound),
     )
     rows = []
-    for name, most, budget, unit, kind in measures:
+    for name, most, budget, unit, bound in measures:
         given = math.isfinite(budget)
         holds = most <= budget * (1.0 + _ROUNDING) if given else None
-        reason = f"{kind} staleness of the oldest sample used" + ("" if given else "; no budget")
+        told = "" if bound is None else f", by formula at most {bound:,.4g}"
+        reason = f"oldest used{told}" + ("" if given else "; no budget")
         if holds is False:
             reason += f"; {found.over_share:.1%} of the used tokens are over a budget"
         rows.append(
