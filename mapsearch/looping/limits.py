@@ -1,6 +1,6 @@
 """What rollout's supply and the staleness budget ask of a step: pauses, thrown-away samples, pacing.
 
-Contents: supply_s, runs_late, published_s, over_share, stale_s, MOST_LAG.
+Contents: supply_s, runs_late, published_s, over_share, young_shares, stale_s, MOST_LAG.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from mapsearch.costs.lengths import Distribution
 from mapsearch.costs.pacing import Pace
 from mapsearch.looping.durations import delayed
 from mapsearch.looping.facts import LoopFacts
+from mapsearch.quantity import Floats
 
 MOST_LAG = 4096
 """Versions beyond which a budget is none."""
@@ -28,8 +29,9 @@ def supply_s(facts: LoopFacts, times: Distribution, pace: Pace) -> float:
         return _paused_s(facts, pace, plain)
 
     def lacks(step: float) -> bool:
-        used = 1.0 - over_share(facts, times, step, busy_s, facts.versions_allowed)
-        return used <= 0.0 or _paused_s(facts, pace, plain / used) > step
+        used = young_shares(facts, times, step, busy_s, facts.versions_allowed)
+        # A batch takes as long as its own share makes it; where none of one is young enough, no version comes again.
+        return bool(used.min() <= 0.0) or _paused_s(facts, pace, float(np.mean(plain / used))) > step
 
     return _least(lacks, max(_paused_s(facts, pace, plain), busy_s)) if lacks(busy_s) else _paused_s(facts, pace, plain)
 
@@ -50,18 +52,24 @@ def published_s(facts: LoopFacts, step: float, late: float) -> float:
 
 
 def over_share(facts: LoopFacts, times: Distribution, step: float, busy_s: float, versions: float) -> float:
-    """Share of samples more than so many versions, or seconds, old at their use, when the queue is short.
+    """Share of samples more than so many versions, or seconds, old at their use, when the queue is short."""
+    return 1.0 - float(np.mean(young_shares(facts, times, step, busy_s, versions)))
+
+
+def young_shares(facts: LoopFacts, times: Distribution, step: float, busy_s: float, versions: float) -> Floats:
+    """Share of samples that are young enough, of each step from one published version to the next.
 
     A sample waits for its batch between no time and a step. Its version is the last one that was active at its start.
     """
     waits = _PHASES * step
     since_update = max(step - busy_s, 0.0) + facts.publish_stall_s
-    young = np.full_like(waits, facts.most_age_s if versions == facts.versions_allowed else np.inf)
+    most_s = facts.most_age_s if versions == facts.versions_allowed else np.inf
+    young = np.full((facts.every, 1, len(waits)), most_s)
     late = _PHASES[:: len(_PHASES) // 16, np.newaxis] if runs_late(facts, step) else np.zeros((1, 1))
     older = np.arange(facts.every)[:, np.newaxis, np.newaxis]  # updates since the one that was published
     if math.isfinite(versions):
         young = np.minimum(young, since_update + (versions - older) * step - facts.publish_s * (1.0 + late))
-    return 1.0 - float(np.mean(times.within(young - waits)))
+    return np.asarray(np.mean(times.within(young - waits), axis=(1, 2)))
 
 
 def stale_s(facts: LoopFacts, times: Distribution, by_tokens: Distribution, pace: Pace, step: float) -> float:

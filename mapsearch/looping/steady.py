@@ -197,8 +197,8 @@ def _skips(facts: LoopFacts, step: float) -> bool:
 
 
 def _in_step(facts: LoopFacts, times: Distribution) -> bool:
-    """Whether starts keep to a phase of the step while some samples may be late: trajectories all alike, or pauses."""
-    keeps = len(times.values) == 1 or facts.pause_s > 0.0
+    """Whether starts keep to a phase while some samples may be late: trajectories all alike, pauses, rare versions."""
+    keeps = len(times.values) == 1 or facts.pause_s > 0.0 or facts.every > 1
     return facts.policy == "drop" and math.isfinite(facts.versions_allowed) and keeps
 
 
