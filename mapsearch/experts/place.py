@@ -24,6 +24,7 @@ from mapsearch.experts.greedy import (
     quieter,
     split_to,
 )
+from mapsearch.experts.packing import packed
 from mapsearch.solver.backends.experts import TOLERANCE, ExpertProblem, literals_of, solve_experts
 
 Floats = NDArray[np.float64]
@@ -70,7 +71,8 @@ def place(problem: ExpertProblem) -> Placed:
     bound = bound_of(problem)
     greedy = longest_first(problem)
     found = _by_node(problem) if problem.grouped else _flat(problem, greedy, bound.value)
-    placement = quieter(problem, found if problem.worst(found) <= problem.worst(greedy) else greedy)
+    found, bound = _packed(problem, found if problem.worst(found) <= problem.worst(greedy) else greedy, bound)
+    placement = quieter(problem, found)
     reached = problem.worst(placement) <= bound.value * (1.0 + TOLERANCE)
     return Placed(problem, placement, greedy, bound, "bound" if reached else "")
 
@@ -139,6 +141,31 @@ def _in_nodes(problem: ExpertProblem, nodes: Ints) -> Ints:
         node = node_problem(problem, members)
         placed.append(members[_flat(node, longest_first(node), bound_of(node).value)])
     return np.concatenate(placed)
+
+
+def _packed(problem: ExpertProblem, placement: Ints, bound: Bound) -> tuple[Ints, Bound]:
+    """Each node's heavy experts in every way, the heaviest node next, until none is left that could be lighter.
+
+    What no node can be below bounds the layer too where each node has one group, or where there are no groups at all.
+    """
+    alone = problem.groups == problem.nodes
+    table = placement.copy()
+    parts = problem.nodes if problem.grouped else 1
+    done = set[int]()
+    while problem.worst(table) > bound.value * (1.0 + _NEAR):
+        node = int(np.argmax(problem.rank_loads(table).reshape(parts, -1).max(axis=1)))
+        if node in done:
+            break
+        done.add(node)
+        rows = slice(node * (problem.ranks // parts), (node + 1) * (problem.ranks // parts))
+        members = np.unique(table[rows])
+        inner = node_problem(problem, members) if problem.grouped else problem
+        found = packed(inner, np.searchsorted(members, table[rows]), bound_of(inner).value)
+        table[rows] = members[found.placement]
+        if found.bound > bound.value and (alone or not problem.grouped):
+            where = f"node of group {members[0] * problem.groups // problem.experts}: " if problem.grouped else ""
+            bound = Bound(found.bound, f"{where}heavy experts in every way")
+    return table, bound
 
 
 def groups_solved(placed: Placed, solver: Solver, effort: float) -> Placed:
