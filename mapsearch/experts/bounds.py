@@ -90,18 +90,27 @@ def _largest_copy(problem: ExpertProblem) -> Bound:
 
 
 def _heaviest_node(problem: ExpertProblem) -> Bound:
-    """The node of each group by itself, its other groups replaced by the lightest experts there are."""
-    size = problem.experts // problem.groups
-    others = size * (problem.groups // problem.nodes - 1)
+    """The node of each group by itself, its other groups replaced by what is lighter than any: by the lightest groups
+    in sum, and by experts of which the i-th of a group are the lightest i-th ones of all groups.
+    """
+    loads = np.sort(problem.loads.reshape(problem.groups, -1), axis=1)
+    others = problem.groups // problem.nodes - 1
+    total = loads.sum(axis=1)
     bounds = []
     for group in range(problem.groups):
-        inside = np.zeros(problem.experts, dtype=bool)
-        inside[group * size : (group + 1) * size] = True
-        light = np.sort(problem.loads[~inside])[:others]
-        node = ExpertProblem(np.concatenate([problem.loads[inside], light]), problem.per_node, problem.slots)
-        bound = bound_of(node)
+        rest = np.arange(problem.groups) != group
+        mean = float(total[group] + np.sort(total[rest])[:others].sum()) / problem.per_node
+        bounds.append(Bound(mean, f"node of group {group}: the lightest groups beside it"))
+        bound = bound_of(lightest_node(problem, group))
         bounds.append(Bound(bound.value, f"node of group {group}: {bound.why}"))
     return max(bounds, key=lambda bound: bound.value)
+
+
+def lightest_node(problem: ExpertProblem, group: int) -> ExpertProblem:
+    """A node with this group that is no heavier, expert by expert, than the group's node in any placement."""
+    loads = np.sort(problem.loads.reshape(problem.groups, -1), axis=1)
+    rest = np.sort(np.delete(loads, group, axis=0), axis=0)[: problem.groups // problem.nodes - 1]
+    return ExpertProblem(np.concatenate([loads[group], rest.ravel()]), problem.per_node, problem.slots)
 
 
 def traffic_bound(problem: ExpertProblem, worst: float, found: float) -> float:

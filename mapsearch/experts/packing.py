@@ -147,9 +147,11 @@ class _Search:
 
     def _completed(self, extra: int) -> bool:
         """Light experts by rule, spare copies to the lightest or to the heaviest of them; then exchanges."""
-        self.leaves += 1
         p = self.problem
         tail = p.loads[self.order[self.heavy :]]
+        if extra > len(tail) * (p.ranks - 1):
+            return False  # some copy would have no rank of its own
+        self.leaves += 1
         ways = [copies_of(tail, extra, p.ranks)]
         if extra:
             few = np.ones(len(tail), dtype=np.int64)

@@ -5,13 +5,14 @@ Contents: Placed, place, groups_solved, solved, spread_over_layers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mapsearch.experts.bounds import Bound, bound_of
+from mapsearch.experts.bounds import Bound, bound_of, lightest_node
 from mapsearch.experts.greedy import (
     copies_of,
     filled,
@@ -32,6 +33,7 @@ Ints = NDArray[np.int64]
 Solver = Literal["cpsat", "milp"]
 MOST_LITERALS = 2**16
 """Programs above this are not given to a solver: they would not be built in reasonable time."""
+EVEN_GROUPS = "heaviest node, groups as even as can be"
 _SPLITS = 12
 """Sizes of the largest copy that are tried, from the mean of a rank down to the smallest possible."""
 _TRIALS = 200
@@ -40,6 +42,10 @@ _CANDIDATES = 8
 """Experts that may take a copy, and that may give one."""
 _NEAR = 1e-3
 """No further size is tried this near the bound."""
+_WIDE = 5e-3
+"""Groups change nodes only while the worst rank is further above the bound."""
+_EXCHANGES = 12
+"""Exchanges of two groups that are tried in a layer."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,11 @@ def place(problem: ExpertProblem) -> Placed:
     """The placement by rule and exchanges, held against the bound; never worse than the greedy rule's."""
     bound = bound_of(problem)
     greedy = longest_first(problem)
-    found = _by_node(problem) if problem.grouped else _flat(problem, greedy, bound.value)
+    if problem.grouped:
+        nodes, least = _groups_even(problem)
+        found, bound = _in_nodes(problem, nodes), _higher(bound, least)
+    else:
+        found = _flat(problem, greedy, bound.value)
     found, bound = _packed(problem, found if problem.worst(found) <= problem.worst(greedy) else greedy, bound)
     placement = quieter(problem, found)
     reached = problem.worst(placement) <= bound.value * (1.0 + TOLERANCE)
@@ -128,44 +138,124 @@ def _handovers(problem: ExpertProblem, counts: Ints) -> list[tuple[int, int]]:
     return [(giver, taker) for giver in givers for taker in takers if giver != taker]
 
 
-def _by_node(problem: ExpertProblem) -> Ints:
-    """The best found with groups: groups to nodes, then each node by itself."""
-    return _in_nodes(problem, grouped_nodes(problem))
+def _groups_even(problem: ExpertProblem) -> tuple[Ints, Bound]:
+    """Groups of each node (nodes, groups of a node) with the heaviest node as light as can be found, and what its ranks
+    cannot be below."""
+    coarse = groups_on_nodes(problem)
+    nodes, bound = grouped_nodes(problem), bound_of(coarse).value
+    if coarse.worst(nodes) > bound * (1.0 + _NEAR):
+        nodes, bound = packed(coarse, nodes, bound)
+    return nodes, Bound(bound / problem.per_node, EVEN_GROUPS)
 
 
 def _in_nodes(problem: ExpertProblem, nodes: Ints) -> Ints:
     """Each node by itself, with these groups."""
-    placed = []
-    for groups in nodes:
-        members = members_of(problem, groups)
-        node = node_problem(problem, members)
-        placed.append(members[_flat(node, longest_first(node), bound_of(node).value)])
-    return np.concatenate(placed)
+    return np.concatenate([_node_placed(problem, groups) for groups in nodes])
+
+
+def _node_placed(problem: ExpertProblem, groups: Ints) -> Ints:
+    """One node with these groups."""
+    members = members_of(problem, groups)
+    node = node_problem(problem, members)
+    return np.asarray(members[_flat(node, longest_first(node), bound_of(node).value)])
 
 
 def _packed(problem: ExpertProblem, placement: Ints, bound: Bound) -> tuple[Ints, Bound]:
-    """Each node's heavy experts in every way, the heaviest node next, until none is left that could be lighter.
+    """Heavy experts in every way: of each node, the heaviest next, until none is left that could be lighter.
 
-    What no node can be below bounds the layer too where each node has one group, or where there are no groups at all.
+    What no node can be below bounds the layer too where each node has one group, or where there are no groups at all;
+    else the heaviest group beside experts that are lighter than any does, and groups change nodes.
     """
-    alone = problem.groups == problem.nodes
-    table = placement.copy()
-    parts = problem.nodes if problem.grouped else 1
+    if not problem.grouped:
+        if problem.worst(placement) > bound.value * (1.0 + _NEAR):
+            found = packed(problem, placement, bound.value)
+            return found.placement, _higher(bound, Bound(found.bound, "heavy experts in every way"))
+        return placement, bound
+    table, lower = _nodes_packed(problem, placement, bound.value)
+    if problem.groups == problem.nodes:
+        return table, _higher(bound, lower)
+    if problem.worst(table) > bound.value * (1.0 + _NEAR):
+        rows = _heaviest(problem, table)
+        group = int(problem.loads[table[rows]].argmax())
+        group = int(table[rows].ravel()[group]) * problem.groups // problem.experts
+        node = lightest_node(problem, group)
+        found = packed(node, longest_first(node), bound.value)
+        bound = _higher(bound, Bound(found.bound, f"node of group {group}: heavy experts in every way"))
+    return _groups_exchanged(problem, table, bound.value), bound
+
+
+def _higher(one: Bound, other: Bound) -> Bound:
+    return other if other.value > one.value else one
+
+
+def _heaviest(problem: ExpertProblem, table: Ints) -> slice:
+    """Ranks of the node with the worst rank."""
+    node = int(np.argmax(problem.rank_loads(table).reshape(problem.nodes, -1).max(axis=1)))
+    return slice(node * problem.per_node, (node + 1) * problem.per_node)
+
+
+def _nodes_packed(problem: ExpertProblem, placement: Ints, bound: float) -> tuple[Ints, Bound]:
+    """The heaviest node again and again, while it gets lighter; and the largest load that one of them cannot be below,
+    with the groups that it has."""
+    table, lower = placement.copy(), Bound(0.0, "")
     done = set[int]()
-    while problem.worst(table) > bound.value * (1.0 + _NEAR):
-        node = int(np.argmax(problem.rank_loads(table).reshape(parts, -1).max(axis=1)))
-        if node in done:
+    while problem.worst(table) > bound * (1.0 + _NEAR):
+        rows = _heaviest(problem, table)
+        if rows.start in done:
             break
-        done.add(node)
-        rows = slice(node * (problem.ranks // parts), (node + 1) * (problem.ranks // parts))
+        done.add(rows.start)
         members = np.unique(table[rows])
-        inner = node_problem(problem, members) if problem.grouped else problem
+        inner = node_problem(problem, members)
         found = packed(inner, np.searchsorted(members, table[rows]), bound_of(inner).value)
         table[rows] = members[found.placement]
-        if found.bound > bound.value and (alone or not problem.grouped):
-            where = f"node of group {members[0] * problem.groups // problem.experts}: " if problem.grouped else ""
-            bound = Bound(found.bound, f"{where}heavy experts in every way")
-    return table, bound
+        group = int(members[0]) * problem.groups // problem.experts
+        lower = _higher(lower, Bound(found.bound, f"node of group {group}: heavy experts in every way"))
+    return table, lower
+
+
+def _groups_exchanged(problem: ExpertProblem, placement: Ints, bound: float) -> Ints:
+    """Groups of the heaviest node exchanged with those of others, as long as that makes the worst rank lighter."""
+    table, trials = placement, _EXCHANGES
+    moved = True
+    while moved and problem.worst(table) > bound * (1.0 + _WIDE):
+        moved = False
+        for other in _exchanges(problem, table):
+            if trials == 0:
+                return table
+            trials -= 1
+            changed, _ = _nodes_packed(problem, other, bound)
+            if problem.worst(changed) < problem.worst(table) * (1.0 - TOLERANCE):
+                table, moved = changed, True
+                break
+    return table
+
+
+def _exchanges(problem: ExpertProblem, table: Ints) -> Iterator[Ints]:
+    """Placements with one group of the heaviest node exchanged, those first whose two nodes have the least bounds."""
+    size = problem.experts // problem.groups
+    nodes = np.stack([np.unique(held // size) for held in table.reshape(problem.nodes, -1)])
+    weight = problem.loads.reshape(problem.groups, size).sum(axis=1)
+    worst = problem.worst(table)
+    heavy = _heaviest(problem, table).start // problem.per_node
+    ways = []
+    for other in range(problem.nodes):
+        for one, two in np.ndindex(nodes.shape[1], nodes.shape[1]):
+            gain = weight[nodes[heavy, one]] - weight[nodes[other, two]]
+            after = max(weight[nodes[heavy]].sum() - gain, weight[nodes[other]].sum() + gain) / problem.per_node
+            if other != heavy and after < worst:
+                ways.append((after, other, one, two))
+    tried = []
+    for _, other, one, two in sorted(ways)[: 4 * _EXCHANGES]:
+        pair = nodes[[heavy, other]].copy()
+        pair[0, one], pair[1, two] = pair[1, two], pair[0, one]
+        bounds = [bound_of(node_problem(problem, members_of(problem, groups))).value for groups in pair]
+        if max(bounds) < worst * (1.0 - TOLERANCE):
+            tried.append((max(bounds), other, pair))
+    for _, other, pair in sorted(tried, key=lambda way: way[:2]):
+        changed = table.copy().reshape(problem.nodes, problem.per_node, problem.slots)
+        for node, groups in zip((heavy, other), pair, strict=True):
+            changed[node] = _node_placed(problem, groups)
+        yield changed.reshape(table.shape)
 
 
 def groups_solved(placed: Placed, solver: Solver, effort: float) -> Placed:
@@ -178,7 +268,7 @@ def groups_solved(placed: Placed, solver: Solver, effort: float) -> Placed:
     found = solve_experts(coarse, start, solver, effort)
     if not found.worst_proven:
         return placed
-    least = Bound(coarse.worst(found.placement) / problem.per_node, "heaviest node, groups as even as can be")
+    least = Bound(coarse.worst(found.placement) / problem.per_node, EVEN_GROUPS)
     bound = max(placed.bound, least, key=lambda one: one.value)
     other = quieter(problem, _in_nodes(problem, found.placement))
     placement = other if problem.worst(other) < placed.worst * (1.0 - TOLERANCE) else placed.placement

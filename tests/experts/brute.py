@@ -20,6 +20,9 @@ def measured(problem, ranks):
                 homes.setdefault(e // size, set()).add(node[r])
         if any(len(home) > 1 for home in homes.values()):
             return None
+        taken = [min(home) for home in homes.values()]
+        if any(taken.count(one) * problem.nodes != problem.groups for one in set(node)):
+            return None
     share = {e: Fraction(int(problem.loads[e]), count[e]) for e in count}
     worst = max(sum(share[e] for e in held) for held in ranks)
     if problem.off_node is None:

@@ -43,7 +43,8 @@ class ExpertProblem:
     nodes: int = 1
     """Units of equally many consecutive ranks."""
     groups: int = 1
-    """Groups of equally many consecutive experts; where there are several, each stays inside one node."""
+    """Groups of equally many consecutive experts; where there are several, each stays inside one node, and every node
+    takes equally many."""
     off_node: Floats | None = None
     """(experts, nodes): assignments that leave their node when the expert stands there."""
 
