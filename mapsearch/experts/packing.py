@@ -23,8 +23,12 @@ Ints = NDArray[np.int64]
 _HEAVY = 0.01
 """Load over the target from which on an expert's ranks are searched for."""
 _MOST_HEAVY = 20
+_LEAF = 100
+"""What a completion by rule counts for, in steps of the search."""
 _STATES = 6000
-"""States of the search for one target."""
+"""Steps of the search for one target."""
+_ALL_STATES = 12000
+"""The same for all targets together."""
 _LEAVES = 40
 """Completions by rule that are tried for one target; one alone for the proof, which the first of them refutes."""
 _NARROW = 5e-4
@@ -47,11 +51,13 @@ def packed(problem: ExpertProblem, start: Ints, bound: float) -> Packed:
     """
     best, worst = start, problem.worst(start)
     floor = low = bound  # below `floor` there is nothing, which is proven; below `low` nothing was found
-    while worst > floor * (1.0 + TOLERANCE):
+    states = 0
+    while worst > floor * (1.0 + TOLERANCE) and states < _ALL_STATES:
         last = worst <= low * (1.0 + _NARROW)
         search = _Search(problem, worst * (1.0 - TOLERANCE / 2.0) if last else (low + worst) / 2.0, worst)
         search.most_leaves = 1 if last else _LEAVES
         within = search.place(0, problem.copies)
+        states += search.states
         if search.best is not None:
             best, worst = search.best, search.worst
         if within:
@@ -99,7 +105,6 @@ class _Search:
 
     def place(self, expert: int, extra: int) -> bool:
         """Place the expert and all lighter ones; True when a placement within the target was found."""
-        self.states += 1
         if self.states > _STATES or self.leaves >= self.most_leaves:
             self.exhausted = False
             return False
@@ -111,6 +116,7 @@ class _Search:
         for copies in range(self.least[expert], min(self.problem.ranks, 1 + extra - self.needed[expert + 1]) + 1):
             share, left = self.loads[expert] / copies, extra - copies + 1
             for ranks in self._choices(share, copies, left):
+                self.states += 1
                 before = [self.held[rank] for rank in ranks]
                 for rank in ranks:
                     self.held[rank] += share
@@ -152,6 +158,7 @@ class _Search:
         if extra > len(tail) * (p.ranks - 1):
             return False  # some copy would have no rank of its own
         self.leaves += 1
+        self.states += _LEAF
         ways = [copies_of(tail, extra, p.ranks)]
         if extra:
             few = np.ones(len(tail), dtype=np.int64)
