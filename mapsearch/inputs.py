@@ -13,6 +13,7 @@ from typing import Any
 from mapsearch.calibration.shipped import default_profile, profile_named
 from mapsearch.costs.views import Facts
 from mapsearch.errors import UsageError
+from mapsearch.experts.table import with_loads
 from mapsearch.inventories.base import load_inventory
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
@@ -52,6 +53,7 @@ def read_inputs(
     """Inputs by name, path or object as facts."""
     the_model = load_model(model) if isinstance(model, str) else model
     the_run = load_inventory(Run, run) if isinstance(run, str) else run
+    the_run = with_loads(the_run, the_model)
     spec = load_topology(topology) if isinstance(topology, str) else topology
     notes = []
     if devices is not None:

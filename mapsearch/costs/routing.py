@@ -1,11 +1,14 @@
 """Routing of tokens to experts: capacity, padding, skew, copies and the compute/communication ratio.
 
-Contents: capacity_slots, capacity, amplification, routed_amplification, routed_rows, sent_rows, received_skew,
+Contents: capacity_slots, capacity, amplification, routed_amplification, routed_rows, sent_rows, skews, received_skew,
 ideal_volume_bytes, fixed_volume_bytes, group_volume_bytes, worst_case_amplification, distinct_units,
 remote_units, compute_communication_ratio, balanced_ffn_width, QUANTITIES.
 """
 
 from __future__ import annotations
+
+import math
+from bisect import bisect_left
 
 from mapsearch import arrays as np
 from mapsearch.axes import Dispatcher
@@ -73,6 +76,29 @@ def worst_case_amplification(ep: Num, *, experts: int, top_k: int) -> Floats:
     return np.asarray(ranks * np.minimum(float(top_k), experts / ranks) / top_k)
 
 
+def skews(ep: Num, *, run: Run) -> tuple[Floats, Floats]:
+    """Rank and pair skew that the run states for so many expert ranks: its two numbers, or its table `by_ranks`.
+
+    A number of ranks that the table lacks takes the next larger one's: merging ranks only evens them out. Above the
+    largest nothing is known, so the worst case is left to bound it. Axes: ep. Unit: none. Source: F1.4.
+    """
+    stated = run.routing
+    if stated.loads:
+        raise ValueError(f"run {run.name} names routing.loads {stated.loads}, which nobody has read yet")
+    if not stated.by_ranks:
+        return np.asarray(stated.rank_skew), np.asarray(stated.pair_skew)
+    table = stated.by_ranks
+    ranks = sorted(table)
+    rank, pair = (
+        [*(float(getattr(table[size], name)) for size in ranks), math.inf] for name in ("rank_skew", "pair_skew")
+    )
+    if np.plain(ep):
+        place = bisect_left(ranks, ep)
+        return np.asarray(rank[place]), np.asarray(pair[place])
+    places = np.searchsorted(np.asarray(ranks), ep)
+    return np.asarray(rank)[places], np.asarray(pair)[places]
+
+
 @quantity(unit="1", source="F1.4")
 def received_skew(ep: Num, *, model: Model, run: Run) -> Floats:
     """Load of the busiest expert rank over the mean, of a dropless dispatcher.
@@ -82,7 +108,7 @@ def received_skew(ep: Num, *, model: Model, run: Run) -> Floats:
     """
     moe = routed(model)
     most = worst_case_amplification(ep, experts=moe.experts, top_k=moe.top_k)
-    return np.minimum(run.routing.rank_skew, most)
+    return np.minimum(skews(ep, run=run)[0], most)
 
 
 def _is_fixed(dispatcher: Num) -> Floats:

@@ -90,7 +90,7 @@ def transfer_skew(ep: Num, *, model: Model, run: Run) -> Floats:
     """
     moe = routing.routed(model)
     worst = routing.worst_case_amplification(ep, experts=moe.experts, top_k=moe.top_k)
-    return np.minimum(max(run.routing.rank_skew, run.routing.pair_skew), worst)
+    return np.minimum(np.maximum(*routing.skews(ep, run=run)), worst)
 
 
 def ep_payload_bytes(tokens: Num, ep: Num, dispatcher: Num, *, model: Model, run: Run, element_bytes: float) -> Floats:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from mapsearch.constraints.capacity import usable_hbm_bytes
 from mapsearch.costs.estimate import Point, estimate_point, point_of
+from mapsearch.costs.routing import skews
 from mapsearch.expert_load import RoutingValues, StepEffect
 
 MOST_SKEW = 1000.0
@@ -23,14 +24,14 @@ def point_with(point: Point, rank_skew: float, pair_skew: float) -> Point:
     clipped = {
         name: min(max(value, 1.0), MOST_SKEW) for name, value in (("rank_skew", rank_skew), ("pair_skew", pair_skew))
     }
-    changed = run.model_copy(update={"routing": run.routing.replaced(**clipped)})
+    changed = run.model_copy(update={"routing": run.routing.replaced(by_ranks={}, **clipped)})
     return point_of(point.mapping, replace(point.facts, run=changed))
 
 
 def effects_of(point: Point, now: RoutingValues, greedy: RoutingValues, placed: RoutingValues) -> list[StepEffect]:
     """Step time and peak memory as the run file says, and under each placement."""
-    routing = point.facts.run.routing
-    asked: list[tuple[Name, float, float]] = [("run file", routing.rank_skew, routing.pair_skew)]
+    rank, pair = (float(value) for value in skews(point.mapping.ep, run=point.facts.run))
+    asked: list[tuple[Name, float, float]] = [("run file", rank, pair)]
     named: list[tuple[Name, RoutingValues]] = [("consecutive", now), ("greedy", greedy), ("placed", placed)]
     asked += [(name, values.rank_skew, values.pair_skew) for name, values in named]
     usable = usable_hbm_bytes(point.facts)

@@ -43,7 +43,7 @@ _CANDIDATES = 8
 _NEAR = 1e-3
 """No further size is tried this near the bound."""
 _WIDE = 5e-3
-"""Groups change nodes only while the worst rank is further above the bound."""
+"""Groups change nodes only while the worst rank is further above the bound, and without groups no more is tried."""
 _EXCHANGES = 12
 """Exchanges of two groups that are tried in a layer."""
 
@@ -167,7 +167,7 @@ def _packed(problem: ExpertProblem, placement: Ints, bound: Bound) -> tuple[Ints
     else the heaviest group beside experts that are lighter than any does, and groups change nodes.
     """
     if not problem.grouped:
-        if problem.worst(placement) > bound.value * (1.0 + _NEAR):
+        if problem.worst(placement) > bound.value * (1.0 + _WIDE):
             found = packed(problem, placement, bound.value)
             return found.placement, _higher(bound, Bound(found.bound, "heavy experts in every way"))
         return placement, bound

@@ -1,6 +1,6 @@
 """The run inventory: batch, lengths, precision, limits, and the candidate values of each choice.
 
-Contents: Precision, Routing, StateRecipe, Overlap, Constraints, Run.
+Contents: Precision, RankSkew, Routing, StateRecipe, Overlap, Constraints, Run.
 """
 
 from __future__ import annotations
@@ -93,6 +93,16 @@ class StateRecipe(Inventory):
     """Bytes per parameter that the gradient reduction sends."""
 
 
+class RankSkew(Inventory):
+    """How uneven the load is on one number of expert ranks."""
+
+    kind: ClassVar[str] = "skew record"
+    rank_skew: float = Field(ge=1.0, le=1e6)
+    """Largest over mean load of the ranks."""
+    pair_skew: float = Field(ge=1.0, le=1e6)
+    """Largest over mean traffic of a pair of ranks."""
+
+
 class Routing(Inventory):
     """How evenly tokens spread over experts, and what is done about it."""
 
@@ -103,6 +113,19 @@ class Routing(Inventory):
     """Largest over mean load of the expert ranks, for dropless dispatchers."""
     pair_skew: float = Field(default=1.0, ge=1.0, le=1000)
     """Largest over mean traffic of a pair of ranks."""
+    loads: str = Field(default="", exclude_if=lambda name: not name)
+    """File of a router's measured loads (CSV, JSON, npz), from the working directory: replaced on reading by what it
+    gives for every number of expert ranks, `by_ranks`, so that the search weighs EP with the skew it has."""
+    experts: Literal["consecutive", "placed"] = Field(
+        default="consecutive", exclude_if=lambda way: way == "consecutive"
+    )
+    """How `loads` are counted: experts as frameworks place them, or placed by `mapsearch experts` on each number of
+    ranks."""
+    by_ranks: dict[Annotated[int, Field(ge=1, le=2**30)], RankSkew] = Field(
+        default_factory=dict, exclude_if=lambda table: not table
+    )
+    """`rank_skew` and `pair_skew` by number of expert ranks, in place of the two numbers; a number that is not listed
+    takes those of the next larger one, which are at least its own."""
     consecutive: bool = False
     """The experts of a token follow each other (a fake balanced gate), so that few devices hold them."""
     min_capacity: int = Field(default=0, ge=0)
@@ -111,6 +134,14 @@ class Routing(Inventory):
     """Bytes per element of the dispatch all-to-all. 0: by precision, 2, or 1 and its scales in FP8."""
     combine_bytes: float = Field(default=2.0, gt=0)
     """Bytes per element of the combine all-to-all."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Routing:
+        if (self.loads or self.by_ranks) and (self.rank_skew, self.pair_skew) != (1.0, 1.0):
+            raise ValueError("takes rank_skew and pair_skew, or loads, or by_ranks; not both a number and a table")
+        if self.loads and self.by_ranks:
+            raise ValueError("takes loads or by_ranks, not both")
+        return self
 
 
 class Overlap(Inventory):

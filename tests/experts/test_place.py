@@ -145,7 +145,6 @@ def test_exchanges_between_nodes_only_lower_the_traffic():
 
 
 def test_groups_on_nodes_as_even_as_can_be_are_a_bound():
-    closer = 0
     for seed in range(12):
         rng = np.random.default_rng(seed)
         problem = ExpertProblem(np.floor(rng.pareto(2.0, 64) * 100) + 1, 8, 8 + seed % 2, 4, 16)
@@ -153,8 +152,7 @@ def test_groups_on_nodes_as_even_as_can_be_are_a_bound():
         found = groups_solved(rule, "cpsat", np.inf)
         legal(problem, found.placement)
         assert rule.bound.value <= found.bound.value <= found.worst * (1 + 1e-9) <= rule.worst * (1 + 2e-9)
-        closer += found.gap < rule.gap
-    assert closer >= 6
+        assert found.gap <= rule.gap <= 0.01
 
 
 def test_copies_have_the_smallest_largest_copy():

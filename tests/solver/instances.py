@@ -121,6 +121,9 @@ def runs(draw):
         "overlap": {name: draw(st.booleans()) for name in OVERLAPS}
         | {name: _some(draw, [True, False], draw(st.sampled_from([1, 1, 2]))) for name in SEARCHED_OVERLAPS},
     }
+    if draw(st.integers(0, 3)) == 0:
+        skew = st.sampled_from([1.0, 1.3, 2.5])
+        data["routing"] = {"by_ranks": {n: {"rank_skew": draw(skew), "pair_skew": draw(skew)} for n in (1, 2, 4, 8)}}
     if draw(st.integers(0, 2)) == 0:
         data["exposed_limit"] = draw(st.sampled_from([0.9, 0.5, 0.3, 0.1]))
     if draw(st.integers(0, 2)) == 0:

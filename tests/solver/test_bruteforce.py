@@ -36,6 +36,12 @@ INSTANCES = {
         dispatcher=["all-to-all", "fixed-all-to-all", "all-gather", "deduplicated"],
         **SMALL,
     ),
+    "skew by number of expert ranks": lambda: tiny_facts(
+        (4,),
+        dispatcher=["all-to-all", "fixed-all-to-all", "deduplicated"],
+        routing={"by_ranks": {2: {"rank_skew": 1.1, "pair_skew": 1.4}, 4: {"rank_skew": 1.9, "pair_skew": 2.0}}},
+        **{**SMALL, "micro_batch": [1, 2]},
+    ),
     "hidden exchange": lambda: tiny_facts(
         (2, 2), overlap={"expert_all_to_all": True}, zero=[1, 3], **{**SMALL, "recompute": ["none", "moe"]}
     ),
