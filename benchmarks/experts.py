@@ -41,6 +41,7 @@ def cases() -> list[tuple[Histogram, Wanted]]:
         skewed = zipf(ZIPF, top_k=top_k, **SHAPE)
         found += [(skewed, Wanted(64)), (skewed, Wanted(64, copies=64))]
         found += [(skewed, Wanted(64, nodes=8, groups=8)), (skewed, Wanted(64, nodes=8, groups=8, copies=64))]
+        found += [(skewed, Wanted(64, nodes=8, groups=groups, copies=64)) for groups in (16, 32)]
     for largest in (1.5, 3.0):
         mild = dirichlet(largest, top_k=16, **SHAPE)
         found += [(mild, Wanted(64)), (mild, Wanted(64, copies=64)), (mild, Wanted(64, nodes=8, groups=8))]
@@ -64,6 +65,7 @@ def timed(histogram: Histogram, wanted: Wanted) -> dict[str, Any]:
         "placed": found.placed.time_skew,
         "proven": found.proven,
         "largest_gap": found.largest_gap,
+        "mean_gap": float(np.mean([layer.gap for layer in found.layers])),
     }
     if found.layers[0].off_node is not None:
         shares = [

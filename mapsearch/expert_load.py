@@ -1,6 +1,7 @@
 """The typed, versioned result of `mapsearch experts`: how evenly a router loads experts, and where to put them.
 
-Contents: EXPERT_LOAD_SCHEMA, Spread, CapacityRow, LayerLoad, RoutingValues, StepEffect, ExpertLoad.
+Contents: EXPERT_LOAD_SCHEMA, Spread, CapacityRow, LayerLoad, RoutingValues, StepEffect,
+CopiesCost, HeldOut, ExpertLoad.
 """
 
 from __future__ import annotations
@@ -107,13 +108,47 @@ class StepEffect(_Record):
     """The mapping estimated again with the skew of one placement."""
 
     placement: Literal["run file", "consecutive", "greedy", "placed"]
-    """As the run file says; experts as they stand now; the greedy rule's; the placement found."""
+    """As the run file says; experts as they stand now; the greedy rule's; the placement found: these two with the
+    memory and the reduction of the copies."""
     rank_skew: float
     pair_skew: float
     step_time_s: float
     peak_memory_bytes: float
     fits: bool
     """Peak memory is within what the device offers."""
+
+
+class CopiesCost(_Record):
+    """What the copies cost the mapping: on the stage whose peak is largest with them."""
+
+    per_rank: int
+    """Copies that each rank holds, of each MoE layer."""
+    weight_bytes: float
+    """Of all copies of a rank, all MoE layers of the stage; alone what they cost where nothing is trained."""
+    gradient_bytes: float
+    optimizer_bytes: float
+    """What stays in HBM of it."""
+    total_bytes: float
+    gradient_s: float
+    """Each step, to add up the gradients of copies: an all-reduce over the EP group, not hidden."""
+    peak_bytes: float
+    """Of that stage with the copies, at the run file's skew."""
+    usable_bytes: float
+    """What the device offers."""
+    fits: bool
+
+
+class HeldOut(_Record):
+    """A placement made for the first half of the steps, on the second half: what it is worth when loads drift."""
+
+    steps: int
+    """Of the second half."""
+    now: float
+    """Worst rank over the mean there, mean over layers and steps, as experts stand."""
+    early: float
+    """The same with experts placed for the first half."""
+    late: float
+    """The same with experts placed for the second half itself: what a router that does not drift would leave."""
 
 
 class ExpertLoad(_Record):
@@ -156,6 +191,10 @@ class ExpertLoad(_Record):
     """The same in the greedy rule's placement."""
     placed: RoutingValues
     """The same in the placement found."""
+    held_out: HeldOut | None = None
+    """Of histograms with several steps."""
+    copies_cost: CopiesCost | None = None
+    """Of a mapping, when one is given and there are copies."""
     effects: list[StepEffect] = []
     """Of a mapping, when one is given."""
     mapping: str = ""

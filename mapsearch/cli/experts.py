@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mapsearch.experts.histogram import Histogram
     from mapsearch.inventories.model import Model
 
-FORMATS = ("table", "json", "csv", "md", "html", "routing")
+FORMATS = ("table", "json", "csv", "md", "html", "svg", "routing")
 
 
 @click.command("experts", short_help="Router load by expert and rank, and experts placed on ranks.")
@@ -63,7 +63,7 @@ FORMATS = ("table", "json", "csv", "md", "html", "routing")
     "-f",
     "format_",
     type=click.Choice(FORMATS),
-    help="How to write the result; routing: the run file's record.  [default: by the name of --output, else table]",
+    help="How to write the result; svg: charts; routing: the run file's record.  [default: by --output, else table]",
 )
 @options.output_file("Write to FILE instead of the screen; FILE.yaml: the routing record of a run file.")
 @click.option("--quiet", "-q", is_flag=True, help="No notes.")
@@ -108,6 +108,10 @@ def command(
     shape = format_ or {"yaml": "routing"}.get(named := options.output_format(None, output), named)
     if shape == "routing":
         write_text(routing_text(found, placed=placed), output)
+    elif shape in ("html", "svg"):
+        from mapsearch.reports.expert_loads import expert_load_page, expert_load_svg
+
+        write_text(expert_load_page(found, footer=not quiet) if shape == "html" else expert_load_svg(found), output)
     else:
         emit(found, format_=shape, output=output, verbose=verbose, quiet=quiet)
     return ExitCode.FOUND

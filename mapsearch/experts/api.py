@@ -5,20 +5,22 @@ Contents: Wanted, experts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mapsearch.constraints.capacity import bytes_text
 from mapsearch.costs.estimate import Point
 from mapsearch.errors import InputError, UsageError
-from mapsearch.expert_load import ExpertLoad, LayerLoad
+from mapsearch.expert_load import CopiesCost, ExpertLoad, HeldOut, LayerLoad
 from mapsearch.experts.bounds import traffic_bound
+from mapsearch.experts.copied import copies_cost
 from mapsearch.experts.effect import effects_of
 from mapsearch.experts.histogram import Histogram
 from mapsearch.experts.place import Placed, Solver, groups_solved, place, solved, spread_over_layers
-from mapsearch.experts.statistics import mean_spread, off_unit, spread
+from mapsearch.experts.statistics import mean_spread, off_unit, skew, spread
 from mapsearch.experts.values import capacity_rows, loads_by_rank, values_of
 from mapsearch.interrupts import requested
 from mapsearch.solver.backends.experts import TOLERANCE, ExpertProblem, literals_of
@@ -87,11 +89,40 @@ def experts(histogram: Histogram, wanted: Wanted, point: Point | None = None, na
         now=values[0],
         greedy=values[1],
         placed=values[2],
-        effects=[] if point is None else effects_of(point, *values),
+        held_out=_held_out(histogram, wanted),
+        copies_cost=copies_cost(point, wanted.copies) if point is not None and wanted.copies else None,
+        effects=[] if point is None else effects_of(point, values[0], values[1], values[2], wanted.copies),
         mapping=name,
         layers=[_told(layer, title, standing) for layer, title in zip(layers, histogram.layers, strict=True)],
         notes=_notes(histogram, wanted, point),
     )
+
+
+def _held_out(histogram: Histogram, wanted: Wanted) -> HeldOut | None:
+    """Experts placed by rule for the first half of the steps, on the second; None with one step."""
+    count = len(histogram.tokens)
+    if count < 2:
+        return None
+    first, second = (replace(histogram, tokens=half) for half in np.split(histogram.tokens, [count // 2]))
+    early, late = ([place(problem).placement for problem in _problems(half, wanted)] for half in (first, second))
+    standing = [np.arange(histogram.experts).reshape(wanted.ranks, -1)] * len(histogram.layers)
+    now, kept, best = (float(skew(loads_by_rank(second, tables)).mean()) for tables in (standing, early, late))
+    return HeldOut(steps=len(second.tokens), now=now, early=kept, late=best)
+
+
+def _copies_told(cost: CopiesCost) -> list[str]:
+    """What copies take, and that they do not fit."""
+    parts = f"{bytes_text(cost.weight_bytes)} of it weights"
+    told = [
+        f"copies take {bytes_text(cost.total_bytes)} on each rank ({parts}), and {cost.gradient_s:.3g} s of a step to "
+        "add up their gradients over the EP group (at most, not hidden); the estimate of placed experts has both"
+    ]
+    if not cost.fits:
+        told.append(
+            f"the copies do not fit: {bytes_text(cost.peak_bytes)} with them of {bytes_text(cost.usable_bytes)} that "
+            "the device offers; take fewer --copies or a mapping with room"
+        )
+    return told
 
 
 def _as_greedy(layer: Placed) -> Placed:
@@ -212,9 +243,10 @@ def _notes(histogram: Histogram, wanted: Wanted, point: Point | None) -> list[st
         notes.append("nodes are not told apart (--per-node), so traffic off them is not looked at")
     if len(histogram.tokens) > 1:
         notes.append(f"experts are placed for the sum of {len(histogram.tokens):,} steps; skews are means over steps")
+    if wanted.copies and point is None:
+        notes.append("what the copies cost in memory is not looked at: name a mapping (--answer)")
     if wanted.copies and point is not None:
-        more = 100 * wanted.copies / histogram.experts
-        notes.append(f"the estimate does not charge the copies: each rank holds {more:.1f} % more experts")
+        notes += _copies_told(copies_cost(point, wanted.copies))
     if point is not None:
         moe = point.facts.model.moe
         if moe is not None and moe.groups > 1 and wanted.groups == 1 and wanted.nodes > 1:

@@ -1,20 +1,24 @@
 """The views of router load and placed experts: tables that fit the width, Markdown, a record for each layer.
 
-Contents: expert_load_lines, expert_load_records, expert_load_markdown.
+Contents: expert_load_lines, expert_load_records, expert_load_markdown,
+expert_load_charts, expert_load_svg, expert_load_page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.text import Text
 
 from mapsearch.expert_load import ExpertLoad, LayerLoad, RoutingValues, Spread
 from mapsearch.reports import human
+from mapsearch.reports.exports.charts import Chart, Line, charts_svg
 from mapsearch.reports.flat import markdown_table
 from mapsearch.reports.layout import Column, flowed, grid, grid_width, section
+from mapsearch.reports.page import page
 
+_PAGE_WIDTH = 120
 _FEW = 6
 """Layers shown without `--verbose`: those whose worst rank gains most."""
 Table = tuple[str, Sequence[str], list[tuple[str, ...]]]
@@ -140,9 +144,58 @@ def _tables(load: ExpertLoad, verbose: bool) -> list[Table]:
             ("experts", "capacity_factor", "rank_skew", "pair_skew", "time", "memory", "worst layer"),
             values,
         ),
+        _held_out(load),
         (f"The step of {load.mapping}", ("experts", "rank skew", "pair skew", "step", "peak HBM", ""), effects),
         _layers(load, verbose),
     ]
+
+
+def _held_out(load: ExpertLoad) -> Table:
+    found = load.held_out
+    heading = "Placed for the first half of the steps, on the second half: worst rank over the mean"
+    titles = ("experts", "worst rank")
+    if found is None:
+        return heading, titles, []
+    rows = [("as they stand", found.now), ("placed for the first half", found.early)]
+    return heading, titles, [(name, _ratio(value)) for name, value in [*rows, ("for the second half", found.late)]]
+
+
+def expert_load_charts(load: ExpertLoad) -> list[Chart]:
+    """Worst rank over the mean by layer, before and after; and what leaves a node, where that is known."""
+    layers = load.layers
+    ways = {
+        "as they stand": [one.ranks.max / one.ranks.mean for one in layers],
+        "longest first": [one.lpt / one.ranks.mean for one in layers],
+        "placed": [one.worst / one.ranks.mean for one in layers],
+        "bound": [one.bound / one.ranks.mean for one in layers],
+    }
+    charts = [_chart("worst-rank", "Worst rank over the mean, by layer", "worst rank", ways, "{:.3g}".format)]
+    if all(one.off_node is not None for one in layers):
+        shares = {
+            "as they stand": [one.off_node or 0.0 for one in layers],
+            "placed": [one.placed_off_node or 0.0 for one in layers],
+            "bound": [one.off_node_bound or 0.0 for one in layers],
+        }
+        charts.append(_chart("off-node", "Share that leaves its node, by layer", "share", shares, human.percent))
+    return charts
+
+
+def _chart(name: str, title: str, axis: str, ways: dict[str, list[float]], told: Callable[[float], str]) -> Chart:
+    lines = tuple(Line(way, tuple((float(at), value) for at, value in enumerate(row))) for way, row in ways.items())
+    return Chart(
+        name, title, "lines", told, lines=lines, axes=("layer", axis), told_x="{:.0f}".format, names=tuple(ways)
+    )  # fmt: skip
+
+
+def expert_load_svg(load: ExpertLoad) -> str:
+    """The charts below each other as one SVG document."""
+    return charts_svg(expert_load_charts(load), alone=True)
+
+
+def expert_load_page(load: ExpertLoad, *, footer: bool = True) -> str:
+    """The view as one HTML document with its charts, without scripts or links."""
+    figure = expert_load_svg(load) if len(load.layers) > 1 else ""
+    return page(expert_load_lines(load, width=_PAGE_WIDTH, verbose=True, footer=footer), figure=figure)
 
 
 def _layers(load: ExpertLoad, verbose: bool) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -90,6 +91,76 @@ def test_the_step_of_a_mapping_with_the_skew_before_and_after(mapsearch, here):
     peaks = [effects[name].peak_memory_bytes for name in ("run file", "placed", "greedy", "consecutive")]
     assert peaks == sorted(peaks) and peaks[0] < peaks[3]
     assert load.ranks == 16 and load.experts == 384 and load.origin == "assumed"
+
+
+def test_copies_cost_the_mapping_memory_and_a_reduction(mapsearch, here):
+    (here / "mapping.yaml").write_text(MAPPING)
+    asked = ("experts", "--zipf", 0.6, "--layers", 2, "--answer", "mapping.yaml", "-f", "json")
+    plain = ExpertLoad.model_validate_json(mapsearch(*asked).out)
+    assert plain.copies_cost is None
+    costs = {}
+    for copies in (16, 64):
+        load = ExpertLoad.model_validate_json(mapsearch(*asked, "--copies", copies).out)
+        cost = costs[copies] = load.copies_cost
+        effects = {effect.placement: effect for effect in load.effects}
+        assert cost.per_rank == copies // 16 and cost.fits
+        parts = cost.weight_bytes + cost.gradient_bytes + cost.optimizer_bytes
+        assert cost.total_bytes == pytest.approx(parts)
+        assert cost.peak_bytes == pytest.approx(effects["run file"].peak_memory_bytes + cost.total_bytes)
+        assert effects["consecutive"].peak_memory_bytes == pytest.approx(
+            next(one for one in plain.effects if one.placement == "consecutive").peak_memory_bytes
+        )
+        assert effects["placed"].step_time_s > effects["run file"].step_time_s + cost.gradient_s * 0.99
+        assert any("copies take" in note for note in load.notes)
+    assert costs[64].total_bytes == pytest.approx(4 * costs[16].total_bytes)
+    assert costs[64].gradient_s > costs[16].gradient_s > 0.0
+
+
+def test_copies_that_do_not_fit_are_said(mapsearch, here):
+    mapping = MAPPING.replace("zero: 3, offload: optimizer", "zero: 1")
+    (here / "mapping.yaml").write_text(mapping)
+    found = mapsearch("experts", "--zipf", 0.6, "--layers", 2, "--answer", "mapping.yaml", "--copies", 64)
+    assert found.code == 0
+    assert "copies do not fit" in " ".join(found.out.split())
+    alone = mapsearch("experts", "--zipf", 0.6, "--layers", 2, "--ranks", 16, "--copies", 64)
+    assert "name a mapping (--answer)" in " ".join(alone.out.split())
+
+
+def test_a_placement_of_the_first_half_of_the_steps_on_the_second(mapsearch, here):
+    rng = np.random.default_rng(3)
+    steady = np.floor(rng.pareto(1.5, (1, 2, 16)) * 500) + 1
+    drifted = np.concatenate([np.repeat(steady, 4, axis=0), np.repeat(steady[:, :, ::-1], 4, axis=0)])
+    held = {}
+    for name, tokens in (("steady", np.repeat(steady, 8, axis=0)), ("drifted", drifted)):
+        np.savez(here / f"{name}.npz", tokens=tokens)
+        load = ExpertLoad.model_validate_json(mapsearch("experts", f"{name}.npz", "--ranks", 4, "-f", "json").out)
+        held[name] = load.held_out
+        assert load.held_out.steps == 4
+    assert held["steady"].early == pytest.approx(held["steady"].late) and held["steady"].early < held["steady"].now
+    assert held["drifted"].early > held["drifted"].late
+    assert "first half of the steps" in mapsearch("experts", "drifted.npz", "--ranks", 4).out
+
+
+def test_loads_before_and_after_are_drawn(mapsearch, here, loads):
+    assert mapsearch("experts", loads, "--ranks", 4, "--per-node", 2, "-o", "x.svg").code == 0
+    drawn = (here / "x.svg").read_text()
+    assert "Worst rank over the mean" in drawn and "leaves its node" in drawn and "as they stand" in drawn
+    assert mapsearch("experts", loads, "--ranks", 4, "-o", "x.html").code == 0
+    assert "<svg" in (here / "x.html").read_text()
+
+
+def test_a_run_takes_the_loads_for_every_ep(mapsearch, here):
+    np.savez(here / "router.npz", tokens=np.floor(np.random.default_rng(0).pareto(1.2, (2, 384)) * 100) + 1)
+    built_in = resources.files("mapsearch.inventories") / "catalogue" / "runs" / "long-context-128k.yaml"
+    plain = yaml.safe_load(built_in.read_text())
+    plain["routing"] = {"loads": "router.npz"}
+    (here / "run.yaml").write_text(yaml.safe_dump(plain))
+    (here / "mapping.yaml").write_text(MAPPING)
+    even = json.loads(mapsearch("check", "mapping.yaml", "-f", "json").out)
+    skewed = json.loads(mapsearch("check", "mapping.yaml", "--run", "run.yaml", "-f", "json").out)
+    assert skewed["mapping"]["step_time_s"] > even["mapping"]["step_time_s"]
+    refused = mapsearch("check", "mapping.yaml", "--run", "run.yaml", "--model", "deepseek-v3")
+    assert refused.code == 2 and "384 experts" in refused.err and refused.err.count("\n") == 1
 
 
 def test_synthetic_loads_take_their_shape_from_the_model(mapsearch, here):
