@@ -123,8 +123,9 @@ class StageSum:
         )
 
     def each(self, change: Callable[[Num], Num]) -> StageSum:
-        """The same sums, every one of them changed."""
-        return StageSum(*(change(getattr(self, name)) for name in FIELDS))
+        """The same sums, every one of them changed; a plain 0, which most of them are, stays one, as in `added`."""
+        values = [getattr(self, name) for name in FIELDS]
+        return StageSum(*[v if type(v) is float and v == 0.0 else change(v) for v in values])
 
 
 FIELDS = tuple(StageSum.__dataclass_fields__)

@@ -26,12 +26,15 @@ CHUNK = 64
 """Options compared with all others at a time; bounds the memory of the comparison."""
 
 
-def undominated(problem: Problem, group: Group, options: Options, which: str, products: Ints) -> Ints:
-    """Positions of the options to keep, in order; `products` are the values of DP x microbatch that there are."""
+def undominated(problem: Problem, group: Group, options: Options, which: str, products: Ints, lists: Ints) -> Ints:
+    """Positions of the options to keep, in order; `products` are the values of DP x microbatch that there are.
+
+    `lists`: the number of each option's list; only options of one list are compared.
+    """
     if len(options) == 1:
         return np.arange(1)
     columns = _columns(problem, group, options, which, products)
-    _, sizes = distinct_rows([*options.sizes, options.choice])
+    _, sizes = distinct_rows([lists, *options.sizes, options.choice])
     order = np.argsort(sizes, kind="stable")
     starts = np.flatnonzero(np.diff(sizes[order], prepend=-1))
     keep = [members[front_of(columns[members])] for members in np.split(order, starts[1:])]

@@ -3,7 +3,8 @@
 Contents: Families.
 
 What depends on sizes alone, bytes and floors, is alike in all rows that cut one fan-out into equally many stages. The
-floors say which sizes can be within memory and cutoff; only options with those are kept, row by row.
+floors say which sizes can be within memory and cutoff; only options with those are kept, row by row, and costed for
+many rows at once.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from numpy.typing import NDArray
 
 from mapsearch.solver.floors import Reach, within_reach
 from mapsearch.solver.groups import Group, Mask, allowed_cells, along, cell_view, groups_at
-from mapsearch.solver.options import Ints, Options, distinct_rows
+from mapsearch.solver.options import Options, distinct_rows
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.sized import Sized, can_fit, legal_grids, products_of, sized
+from mapsearch.solver.tables import Tables, placed_together
 
 Row = tuple[tuple[int, ...], tuple[int, ...]]
 """A used fan-out and a pipeline row."""
+TOGETHER = 10_000
+"""Options of rows that are costed at once: for fewer, calling numpy takes longer than what it calculates; for more, the
+search would wait long for its first cells."""
 
 
 class Families:
@@ -34,6 +39,7 @@ class Families:
         self.turn = turn
         self.left: dict[tuple[tuple[int, ...], int], list[tuple[int, ...]]] = {}
         self.made: dict[Row, list[Sized]] = {}
+        self.costed: dict[Row, list[Tables]] = {}
         for used, row in rows:
             self.left.setdefault((used, math.prod(row)), []).append(row)
 
@@ -44,9 +50,45 @@ class Families:
             self.made |= _bounded(self, used, family, cutoff_s)
         return self.made.pop((used, row))
 
+    def tables(self, used: tuple[int, ...], row: tuple[int, ...], cutoff_s: float) -> list[Tables]:
+        """The tables of what `take` gives, without placements that another one beats."""
+        if (used, row) not in self.costed:
+            self.costed |= _costed(self.problem, self._together(used, row, cutoff_s))
+        return self.costed.pop((used, row))
+
+    def _together(self, used: tuple[int, ...], row: tuple[int, ...], cutoff_s: float) -> dict[Row, list[Sized]]:
+        """The groups of a row, and of others of its family as long as their options are few."""
+        taken = {(used, row): self.take(used, row, cutoff_s)}
+        options = _options(taken[used, row])
+        family = [place for place in self.made if place[0] == used and math.prod(place[1]) == math.prod(row)]
+        for place in family:
+            options += _options(self.made[place])
+            if options > TOGETHER:
+                break
+            taken[place] = self.made.pop(place)
+        return taken
+
     def drop(self, used: tuple[int, ...], row: tuple[int, ...]) -> None:
         """Leave out a row that was dealt with otherwise."""
         self.left[used, math.prod(row)].remove(row)
+
+
+def _costed(problem: Problem, rows: dict[Row, list[Sized]]) -> dict[Row, list[Tables]]:
+    """The tables of rows of one family; groups of one layout and split are costed at once."""
+    made: dict[Row, list[Tables]] = {row: [] for row in rows}
+    alike: dict[tuple[object, ...], list[tuple[Row, Sized]]] = {}
+    for row, groups in rows.items():
+        for one in groups:
+            alike.setdefault((one.group.pipelines, one.group.layout, one.group.recompute_stages), []).append((row, one))
+    for ones in alike.values():
+        tables = placed_together(problem, [one for _, one in ones])
+        for (row, _), table in zip(ones, tables, strict=True):
+            made[row].append(table)
+    return made
+
+
+def _options(groups: list[Sized]) -> int:
+    return sum(len(group.attention) + len(group.expert) for group in groups)
 
 
 @dataclass(frozen=True)
@@ -103,17 +145,11 @@ def _united(lists: list[Options]) -> tuple[Options, list[NDArray[np.intp]]]:
     """One option for each distinct size and choice of several lists, and the place of each list's options there."""
     own = [distinct_rows([*options.sizes, options.choice]) for options in lists]
     few = [options.take(first) for options, (first, _) in zip(lists, own, strict=True)]
-    joined = Options(
-        (_joined(few, 0), _joined(few, 1), _joined(few, 2)), np.concatenate([options.choice for options in few])
-    )
+    joined = Options.joined(few)
     first, place = distinct_rows([*joined.sizes, joined.choice])
     ends = np.cumsum([len(options) for options in few])[:-1]
     places = [part[entry] for part, (_, entry) in zip(np.split(place, ends), own, strict=True)]
     return joined.take(first), places
-
-
-def _joined(lists: list[Options], axis: int) -> Ints:
-    return np.concatenate([options.rows[axis] for options in lists])
 
 
 def _reach(problem: Problem, whole: Sized, limit_bytes: float, cutoff_s: float) -> Reach:

@@ -94,6 +94,14 @@ class Options:
         first, second, third = (row[index] for row in self.rows)
         return Options((first, second, third), self.choice[index])
 
+    @staticmethod
+    def joined(lists: Sequence[Options]) -> Options:
+        """The options of several lists, one list after the other."""
+        if len(lists) == 1:
+            return lists[0]
+        first, second, third = (np.concatenate([options.rows[axis] for options in lists]) for axis in range(3))
+        return Options((first, second, third), np.concatenate([options.choice for options in lists]))
+
 
 def _grid(rest: tuple[int, ...]) -> tuple[Ints, Ints, Ints]:
     """All ways to cut three axes over the levels: three arrays of shape (count, levels)."""

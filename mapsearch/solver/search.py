@@ -26,7 +26,7 @@ from mapsearch.solver.families import Families
 from mapsearch.solver.groups import turns
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.space import count_space, rows_of
-from mapsearch.solver.tables import Tables, hbm_bytes, placed, tabulate
+from mapsearch.solver.tables import Tables, hbm_bytes, tabulate
 from mapsearch.solver.top import Candidate, Key, Top
 
 Report = Callable[[Progress], None]
@@ -350,7 +350,7 @@ def _tables(
     """The tables of a row; once a cutoff is known, of what can be as fast by its floor."""
     problem, cutoff = machine.state.problem, machine.state.top.cutoff_s
     if prune and np.isfinite(cutoff):
-        return [placed(problem, sized, prune=prune) for sized in families.take(used, row, cutoff)]
+        return families.tables(used, row, cutoff)
     families.drop(used, row)
     return list(tabulate(problem, used, row, prune=prune, turn=families.turn))
 

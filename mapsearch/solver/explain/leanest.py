@@ -194,7 +194,7 @@ def _least_pair(problem: Problem, sized: Sized, index: Index) -> _Pair:
 def _candidate(problem: Problem, pair: _Pair) -> Candidate:
     """The pair as a candidate, with its step time."""
     alone = pair.sized.take(np.array([pair.attention]), np.array([pair.expert]))
-    tables, index = timed_tables(problem, alone), pair.index
+    tables, index = timed_tables(problem, [alone])[0], pair.index
     block = block_of(tables, [index], np.array([0]), np.array([0]))
     seconds = float(evaluate_block(problem, block).step_time_s.reshape(-1)[0])
     return Candidate(seconds, key_of(tables, index, 0, 0), tables, index, 0, 0)
