@@ -10,15 +10,18 @@ import click
 from mapsearch.cli import options
 from mapsearch.cli.progress import watching
 from mapsearch.cli.render import emit
+from mapsearch.cli.solved import inputs_for, names_of, read_result, run_options_of, tell_differing
 from mapsearch.errors import ExitCode
 from mapsearch.interrupts import Interrupts
 
 if TYPE_CHECKING:
+    from mapsearch.answer import Answer
     from mapsearch.explanation import Explanation
     from mapsearch.inventories.mapping import Mapping
 
 
 @click.command("explain", short_help="What binds a mapping, why nothing fits, or why not that one.")
+@click.argument("answer", metavar="[ANSWER.json]", required=False)
 @options.input_options
 @options.constraint_options
 @options.devices_option
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 @options.output_options
 def command(
     *,
+    answer: str | None,
     model: str | None,
     run: str | None,
     topology: str | None,
@@ -64,24 +68,27 @@ def command(
 
     With --why-not: what another mapping breaks and the nearest edit that fits, or what it loses against the fastest
     and the least change of inputs at which it would win. Exit 0 when it fits, 3 when it does not.
+
+    An answer of `mapsearch solve --format json` names the inputs, and --why-not takes its ranking where it is proven
+    and the inputs are the same, so that the question takes half the time.
     """
     options.check_output(output)
     with Interrupts() as interrupts:
-        named_run = run or options.DEFAULT_RUN
-        chosen = options.chosen_run(named_run, run_options)
+        known = None if answer is None else _answer(answer)
+        about = known.provenance if known else None
+        told = inputs_for(
+            about, model=model, run=run, topology=topology, profile=profile, devices=devices, run_options=run_options
+        )
         with watching(quiet=quiet) as progress:
             # numpy comes with them: the bar is there first
             from mapsearch.explaining.api import explain
             from mapsearch.solver.explain.joint import read_weights
 
             found = explain(
-                model or options.DEFAULT_MODEL,
-                chosen,
-                topology or options.DEFAULT_TOPOLOGY,
-                profile=profile,
-                devices=devices,
+                **told,
                 rank=rank,
                 why_not=None if why_not is None else _wish(why_not),
+                answer=known,
                 stable=stability,
                 holes=holes,
                 bindings=bindings,
@@ -90,10 +97,18 @@ def command(
                 time_limit=time_limit,
                 progress=progress,
             )
-        found = options.retold(found, named_run, run_options)
+        named = run or names_of(about).get("run") or options.DEFAULT_RUN
+        found = options.retold(found, named, run_options_of(about, run, run_options))
         emit(found, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
+        tell_differing(about, found.provenance, quiet=quiet)
         sys.stdout.flush()
     return exit_code(found, interrupted=interrupts.seen)
+
+
+def _answer(name: str) -> Answer:
+    from mapsearch.answer import SCHEMA, Answer
+
+    return read_result(Answer, name, SCHEMA, "solve")
 
 
 def _wish(given: str) -> str | Mapping:

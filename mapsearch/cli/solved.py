@@ -1,7 +1,7 @@
 """A mapping on the command line, and what it was solved for: an answer names its inputs, options win over them.
 
-Contents: read_mapping, ranked_name, notes_of, names_of, run_of, changed, inputs_for, differing, tell_differing,
-read_result.
+Contents: read_mapping, ranked_name, notes_of, names_of, run_of, run_options_of, changed, inputs_for, differing,
+tell_differing, read_result.
 """
 
 from __future__ import annotations
@@ -80,13 +80,19 @@ def read_result(kind: type[R], name: str, schema: str, command: str) -> R:
 
 def run_of(about: Provenance | None, run: str | None, run_options: dict[str, Any]) -> Run:
     """The run that is asked for, else the answer's with its options; options given here win. Raises InputError."""
+    told = run_options_of(about, run, run_options)
+    return options.chosen_run(run or names_of(about).get("run") or options.DEFAULT_RUN, told)
+
+
+def run_options_of(about: Provenance | None, run: str | None, run_options: dict[str, Any]) -> dict[str, Any]:
+    """The options that change a run: those given here and, where it is the answer's run, those it was solved with.
+
+    Of values that exclude each other those given here win; constraints add up.
+    """
     before = about.overrides if about and run is None else {}
-    return options.read_run(
-        run or names_of(about).get("run") or options.DEFAULT_RUN,
-        overrides={name: changed(name, run_options[name], before) for name in options.OVERRIDES},
-        constraints={name: before.get(name, []) for name in options.CONSTRAINTS},
-        price=before.get("price", []),
-    )
+    values = {name: changed(name, run_options[name], before) for name in options.OVERRIDES}
+    several = (*options.CONSTRAINTS, "price")
+    return {**values, **{name: [*before.get(name, []), *run_options.get(name, ())] for name in several}}
 
 
 def changed(option: str, now: Any, before: dict[str, list[str]]) -> Any:

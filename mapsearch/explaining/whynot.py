@@ -15,6 +15,7 @@ from mapsearch.comparing import gains_and_losses, terms
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.errors import InputError
 from mapsearch.explaining.levers import SAME
+from mapsearch.explaining.ranking import Listed, listed_of
 from mapsearch.explaining.wins import wins
 from mapsearch.explaining.wishes import Wish
 from mapsearch.explanation import WhyNot
@@ -28,7 +29,6 @@ from mapsearch.solver.explain.probe import Probe
 from mapsearch.solver.explain.sentences import conflict_of
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import KEY, key_of_mapping, mapping_of, margins, ranked_mapping
-from mapsearch.solver.top import Candidate
 
 EDITS = 4
 """Smallest edits that are compared: the one with the fastest mapping is shown."""
@@ -40,7 +40,7 @@ class Asked:
     """The question: the problem, its fastest mappings (the winner first), and the wish."""
 
     problem: Problem
-    top: list[Candidate]
+    top: list[Listed]
     winner: RankedMapping | None
     wish: Wish
     deadline: float | None
@@ -135,28 +135,28 @@ def _impossible(asked: Asked, about: dict[str, Any]) -> WhyNot:
     if candidate is None:
         return WhyNot(**about, mapping=None, sentences=[*sentences, "nothing fits, whatever is changed of it"])
     edit = _edit(asked.wish, candidate)
-    taken = asked.judged(mapping_of(candidate))
+    taken = asked.judged(candidate.mapping)
     sentences.append(f"the nearest that fits: {edit}; it takes {taken.step_time_s:,.4g} s")
     return WhyNot(**about, mapping=None, edit=edit, edited=taken, sentences=sentences)
 
 
-def _nearest(asked: Asked, problem: Problem, probe: Probe) -> Candidate | None:
+def _nearest(asked: Asked, problem: Problem, probe: Probe) -> Listed | None:
     """The fastest mapping after one of the smallest edits; None when no edit makes anything fit."""
     names = {relation.name for relation in asked.wish.relations}
     soft = [relation for relation in problem.relations if relation.name in names]
     hard = [relation for relation in problem.relations if relation.name not in names]
-    best: Candidate | None = None
+    best: Listed | None = None
     for dropped in smallest_corrections(hard, soft, probe.satisfiable, EDITS):
         if len(dropped) == len(soft) and problem.candidates == asked.problem.candidates and asked.top:
             return asked.top[0]  # nothing of the wish is left
         rest = problem.without(*(rule.name for rule in dropped))
         found = fastest(rest, asked.deadline, math.inf if best is None else best.step_time_s)
-        if found is not None and (best is None or found.order < best.order):
-            best = found
+        if found is not None and (best is None or found.order < (best.step_time_s, best.key)):
+            best = listed_of(found)
     return best
 
 
-def _edit(wish: Wish, candidate: Candidate) -> str:
+def _edit(wish: Wish, candidate: Listed) -> str:
     """The values of the wish that the edited mapping does not have: `EP64 -> EP32`."""
     found = dict(zip(KEY, candidate.key, strict=True))
     kept = {axis: code for axis, code in wish.codes.items() if found[axis] != code}

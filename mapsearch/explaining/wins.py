@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 from mapsearch.costs.estimate import point_of
 from mapsearch.explaining.levers import Lever, bandwidths, rivals_at
+from mapsearch.explaining.ranking import Listed
 from mapsearch.explanation import Win
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.sensitivities.exact import least_hbm
 from mapsearch.solver.explain.relax import with_hbm
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.ranking import key_of_mapping, mapping_of, time_of
-from mapsearch.solver.top import Candidate
 
 REACH = 8.0
 """Bandwidths are looked at up to so many times as much, and down to as small a part."""
@@ -32,10 +32,10 @@ RESOLUTION = 0.01
 """Width of the bracket around the value at which it begins to win, as a share of it."""
 
 
-def wins(problem: Problem, top: list[Candidate], mapping: Mapping, deadline: float | None) -> list[Win]:
+def wins(problem: Problem, top: list[Listed], mapping: Mapping, deadline: float | None) -> list[Win]:
     """For each input, the nearest value at which the mapping beats the known ones; the least change is searched."""
     facts, key = problem.facts, key_of_mapping(mapping, problem.facts)
-    known = [mapping_of(one) for one in top if one.key != key]
+    known = [one.mapping for one in top if one.key != key]
     ways = [
         _Way(lever, _spread(lever.now, end), mapping, known)
         for lever in bandwidths(facts)

@@ -126,8 +126,8 @@ def test_options_reach_the_search(mapsearch, fake, run_file):
         *("explain", "--model", "m", "--run", run_file, "--topology", "t", "--profile", "p", "--devices", 64),
         *("--rank", 2, "--why-not", "tp=8", "--stability", "--bindings", 5, "--time-limit", 2.5, "--at-most", "pp=2"),
     )
-    (args, options), *_ = fake.calls
-    assert (args[0], args[2]) == ("m", "t") and args[1].constraints.at_most == {"pp": 2}
+    (_, options), *_ = fake.calls
+    assert (options["model"], options["topology"]) == ("m", "t") and options["run"].constraints.at_most == {"pp": 2}
     wanted = {"rank": 2, "why_not": "tp=8", "stable": True, "bindings": 5, "time_limit": 2.5, "profile": "p"}
     assert {**options, **wanted, "devices": 64} == options
 
@@ -190,6 +190,21 @@ def test_a_small_run_is_explained(mapsearch, topology):
     told = mapsearch("explain", *SMALL, *FIXED, "-t", topology, "-q")
     assert told.code == 0 and told.out.startswith("EXACT: mapping 1 takes")
     assert "What rules cost" in told.out and "How far inputs may worsen" in told.out
+
+
+def test_an_answer_names_the_inputs_and_its_ranking_is_taken(mapsearch, topology, tmp_path):
+    answer = tmp_path / "answer.json"
+    assert mapsearch("solve", *SMALL, "-t", topology, "-q", "--fix", "cp=1", "-o", answer).code == 0
+    told = mapsearch("explain", answer, "-q", "--why-not", "tp=4,dp=4", "--format", "json")
+    stored = json.loads(told.out)
+    fresh = mapsearch("explain", *SMALL, "-t", topology, "-q", "--fix", "cp=1", "--why-not", "tp=4,dp=4", "-f", "json")
+    plain = json.loads(fresh.out)
+    assert stored["why_not"] == plain["why_not"] and stored["provenance"] == plain["provenance"]
+    assert any("the ranking is the answer's, proven by" in note for note in stored["notes"])
+    other = mapsearch("explain", answer, "--why-not", "tp=4", "--global-batch", 32, "--format", "json")
+    assert "solved for another run" in json.loads(other.out)["notes"][-1] and "not the same run" in other.err
+    told = mapsearch("explain", topology, "--why-not", "tp=4")
+    assert told.code == 2 and "is no mapsearch.answer/1" in told.err
 
 
 def test_a_wish_that_fits_and_one_that_does_not(mapsearch, topology, tmp_path):
