@@ -1,6 +1,6 @@
 """Limits of exposed communication as bounds: cells and options that expose too much whatever they are joined with.
 
-Contents: Limited, limited_at, hopeless_size, hopeless_cells, hopeless_options.
+Contents: Limited, limited_at, limited_size, hopeless_cells, least_excess, hopeless_options.
 
 A limit says T - T0 <= share T, where T0 is the step without the limit's communication; that is
 (1 - share) (T - T0) <= share T0. T - T0 is at least what the communication adds to each kind of stage, and T0 at most
@@ -9,7 +9,7 @@ the step of the largest sums: where even these two break the limit, no pair keep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mapsearch.arrays import PLAIN
 from mapsearch.constraints.exposure import Limit, limits
 from mapsearch.costs.step import ALL_CLASSES, StageSum, Timing, step_time_s
-from mapsearch.quantity import Num, less, minimum, positive_part
+from mapsearch.quantity import Floats, Num, less, minimum, positive_part
 from mapsearch.solver.bounds import Leasts, Pick, Slice, cell_pick, has_options, quick_leasts
 from mapsearch.solver.cells import Block, block_rows
 from mapsearch.solver.problem import Problem
@@ -68,16 +68,15 @@ def limited_at(problem: Problem, tables: Tables, picks: Leasts, sharp: Slice) ->
     return tuple(_limited(limit, tables, (least_a, least_e), best) for limit in _limits(problem))
 
 
-def hopeless_size(problem: Problem, tables: Tables, position: int) -> bool:
-    """Whether every pair of one DP size breaks a limit, whatever fits in memory: quick, before cells are bounded."""
+def limited_size(problem: Problem, tables: Tables, position: int) -> tuple[Limited, ...]:
+    """As `limited_at`, over all options, whatever fits in memory: quick, before cells are bounded."""
     found = _limits(problem)
     if not found or not has_options(tables, position):
-        return False
+        return ()
     picks = quick_leasts(tables, position)
     whole = tables.attention.sums[ALL_CLASSES], tables.expert.sums[ALL_CLASSES]
     best = [[stage.each(pick) for stage in stages] for stages, pick in zip(whole, picks, strict=True)]
-    limited = [_limited(limit, tables, picks, (best[0], best[1])) for limit in found]
-    return bool(np.all(hopeless_cells(limited, tables, position)))
+    return tuple(_limited(limit, tables, picks, (best[0], best[1])) for limit in found)
 
 
 def _limited(limit: Limit, tables: Tables, picks: tuple[Pick, Pick], best: tuple[Stages, Stages]) -> Limited:
@@ -109,16 +108,38 @@ def hopeless_cells(found: Sequence[Limited], tables: Tables, position: int) -> M
 
     Shape: that of the slice's bounds, dimensions it does not depend on being 1.
     """
+    hopeless: Mask = np.zeros((1,) * 7, dtype=bool)
+    for one, sums, constants in _in_cells(found, tables, position):
+        hopeless = hopeless | _broken(one.limit.share, *sums, constants)
+    return hopeless[0, ..., 0]
+
+
+def least_excess(found: Sequence[Limited], tables: Tables, position: int) -> Floats:
+    """How much more than its limit the step's exposed share is at least, in each cell of one DP size: of the limits the
+    greatest. Negative where all may be kept; shape as `hopeless_cells`."""
+    excess: Floats = np.full((1,) * 7, -np.inf)
+    for one, (change, least, most), constants in _in_cells(found, tables, position):
+        # Cells without an option that fits have infinite sums; they are not asked about.
+        with np.errstate(invalid="ignore"):
+            floor_s, longest_s = _exposed_floor_s(change, least, most, constants), step_time_s(most, constants)
+            excess = np.maximum(excess, floor_s / (floor_s + longest_s) - one.limit.share)
+    return np.nan_to_num(excess[0, ..., 0])
+
+
+def _in_cells(
+    found: Sequence[Limited], tables: Tables, position: int
+) -> Iterator[tuple[Limited, tuple[Stages, Stages, Stages], Timing]]:
+    """Each limit with the sums of both grids and the cell: what its communication adds, all at least, the rest at most.
+
+    And the constants to compose them with.
+    """
     pick = cell_pick(position)
     own = {classes: [stage.each(pick) for stage in stages] for classes, stages in tables.own.items()}
     constants = replace(tables.timing, steady_rounds=pick(tables.timing.steady_rounds))
-    hopeless: Mask = np.zeros((1,) * 7, dtype=bool)
     for one in found:
         a, e, whole, rest = one.attention, one.expert, own[ALL_CLASSES], own[one.rest]
         change = _added(a.change, e.change, _in_line(whole, rest))
-        least, most = _added(a.least, e.least, whole), _added(a.most, e.most, rest)
-        hopeless = hopeless | _broken(one.limit.share, change, least, most, constants)
-    return hopeless[0, ..., 0]
+        yield one, (change, _added(a.least, e.least, whole), _added(a.most, e.most, rest)), constants
 
 
 def hopeless_options(found: Sequence[Limited], block: Block) -> tuple[Mask, Mask]:

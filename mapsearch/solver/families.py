@@ -50,10 +50,12 @@ class Families:
             self.made |= _bounded(self, used, family, cutoff_s)
         return self.made.pop((used, row))
 
-    def tables(self, used: tuple[int, ...], row: tuple[int, ...], cutoff_s: float) -> list[Tables]:
-        """The tables of what `take` gives, without placements that another one beats."""
+    def tables(
+        self, used: tuple[int, ...], row: tuple[int, ...], cutoff_s: float, *, prune: bool = True
+    ) -> list[Tables]:
+        """The tables of what `take` gives; `prune` leaves out placements that another one beats."""
         if (used, row) not in self.costed:
-            self.costed |= _costed(self.problem, self._together(used, row, cutoff_s))
+            self.costed |= _costed(self.problem, self._together(used, row, cutoff_s), prune=prune)
         return self.costed.pop((used, row))
 
     def _together(self, used: tuple[int, ...], row: tuple[int, ...], cutoff_s: float) -> dict[Row, list[Sized]]:
@@ -73,7 +75,7 @@ class Families:
         self.left[used, math.prod(row)].remove(row)
 
 
-def _costed(problem: Problem, rows: dict[Row, list[Sized]]) -> dict[Row, list[Tables]]:
+def _costed(problem: Problem, rows: dict[Row, list[Sized]], *, prune: bool) -> dict[Row, list[Tables]]:
     """The tables of rows of one family; groups of one layout and split are costed at once."""
     made: dict[Row, list[Tables]] = {row: [] for row in rows}
     alike: dict[tuple[object, ...], list[tuple[Row, Sized]]] = {}
@@ -81,7 +83,7 @@ def _costed(problem: Problem, rows: dict[Row, list[Sized]]) -> dict[Row, list[Ta
         for one in groups:
             alike.setdefault((one.group.pipelines, one.group.layout, one.group.recompute_stages), []).append((row, one))
     for ones in alike.values():
-        tables = placed_together(problem, [one for _, one in ones])
+        tables = placed_together(problem, [one for _, one in ones], prune=prune)
         for (row, _), table in zip(ones, tables, strict=True):
             made[row].append(table)
     return made

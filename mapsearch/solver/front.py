@@ -23,8 +23,9 @@ from mapsearch.quantity import Floats
 from mapsearch.solver.bounds import compute_floor_s, has_options, memory_floor, memory_limit, slice_bounds
 from mapsearch.solver.cells import Block, Index, block_of, evaluate_block, option_bounds, option_bytes
 from mapsearch.solver.objectives import Objectives
+from mapsearch.solver.ordering import Ordered
 from mapsearch.solver.problem import Problem
-from mapsearch.solver.search import Ordered, key_of
+from mapsearch.solver.search import key_of
 from mapsearch.solver.space import count_space, rows_of
 from mapsearch.solver.tables import Tables, tabulate
 from mapsearch.solver.top import Candidate

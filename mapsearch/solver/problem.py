@@ -76,6 +76,11 @@ class Problem:
         return found
 
     @cached_property
+    def exposure_limited(self) -> bool:
+        """Whether exposed communication is limited: then mappings that fit may be rare, or there may be none."""
+        return any(relation.name.startswith("exposed") for relation in self.relations)
+
+    @cached_property
     def whole_batches(self) -> bool:
         """Whether a relation asks for whole microbatches; explanations also ask what if none did."""
         return any(relation.name == "batch_divides" for relation in self.relations)

@@ -1,6 +1,6 @@
 """The search: bound every cell, evaluate the promising ones exactly, best first.
 
-Contents: Search, key_of, search, Ordered, ordered_cells.
+Contents: Search, key_of, search.
 
 Exact: a cell is left out only when its lower bound is not below the k-th best step time found. Distinct mappings
 differ in sizes or choices; each is listed with its best placement.
@@ -18,15 +18,15 @@ import numpy as np
 
 from mapsearch.interrupts import interruptible, requested
 from mapsearch.progress import Progress
-from mapsearch.quantity import Floats
-from mapsearch.solver.bounds import Slice, compute_floor_s, leasts, memory_limit, quick_bound, slice_of
+from mapsearch.solver.bounds import compute_floor_s, memory_limit, quick_bound
 from mapsearch.solver.cells import Index, block_of, evaluate_block, option_bounds
-from mapsearch.solver.exposure import Limited, hopeless_cells, hopeless_options, hopeless_size, limited_at
+from mapsearch.solver.exposure import hopeless_cells, hopeless_options, least_excess, limited_size
 from mapsearch.solver.families import Families
 from mapsearch.solver.groups import turns
+from mapsearch.solver.ordering import Ordered, ordered_cells
 from mapsearch.solver.problem import Problem
 from mapsearch.solver.space import count_space, rows_of
-from mapsearch.solver.tables import Tables, hbm_bytes, tabulate
+from mapsearch.solver.tables import WHAT_IF, Tables, hbm_bytes, tabulate
 from mapsearch.solver.top import Candidate, Key, Top
 
 Report = Callable[[Progress], None]
@@ -164,7 +164,7 @@ def search(
     state = _State(problem, top, deadline, tell, started, floor_s=compute_floor_s(problem.facts), first=first)
     if prune and np.isinf(known_s) and not first:
         _sketch(state)
-    machine = _Machine(state, LOOK_AHEAD * memory_limit(problem))
+    machine = _Machine(state, (1.0 + SLACK if first else LOOK_AHEAD) * memory_limit(problem))
     counts = _tabulated(machine, prune)
     machine.run()
     for candidate in state.sketched if state.cut_short else []:
@@ -254,8 +254,14 @@ class _Machine:
         self.tables.append(tables)
         for position in range(len(tables.dp)):
             bound = quick_bound(tables, position, self.memory_bytes)
-            if np.isfinite(bound) and not hopeless_size(self.state.problem, tables, position):
-                heapq.heappush(self.heap, _Entry(bound, len(self.tables) - 1, position))
+            if not np.isfinite(bound):
+                continue
+            limited = limited_size(self.state.problem, tables, position)
+            if limited and np.all(hopeless_cells(limited, tables, position)):
+                continue
+            if limited and self.state.first:
+                bound = float(np.nanmin(least_excess(limited, tables, position)))
+            heapq.heappush(self.heap, _Entry(bound, len(self.tables) - 1, position))
 
     def run(self, most: float = np.inf) -> None:
         """Evaluate cells in the order of their bounds until none can enter the top, or for at most so many steps."""
@@ -278,7 +284,7 @@ class _Machine:
         place, following = (entry.number, entry.position), 0
         if entry.rank < 0:
             self.opened[place] = ordered_cells(
-                self.state.problem, self.tables[entry.number], entry.position, self.memory_bytes
+                self.state.problem, self.tables[entry.number], entry.position, self.memory_bytes, self.state.first
             )
         else:
             cutoff = self.state.top.cutoff_s
@@ -290,41 +296,18 @@ class _Machine:
             heapq.heappush(self.heap, _Entry(float(bounds[following]), *place, following))
 
 
-@dataclass(frozen=True)
-class Ordered:
-    """The cells of one DP size that may hold a feasible pair, by their bound."""
-
-    sharp: Slice
-    bounds: Floats
-    cells: list[Index]
-    limited: tuple[Limited, ...] = ()
-    """Limits of exposure; cells that break one with every pair are not among `cells`."""
-
-
-def ordered_cells(problem: Problem, tables: Tables, position: int, memory_bytes: float) -> Ordered:
-    """The cells of one DP size that may hold a feasible pair within so much memory, by their bound."""
-    picks = leasts(tables, position, memory_bytes)
-    sharp = slice_of(tables, position, picks)
-    limited = limited_at(problem, tables, picks, sharp)
-    flat = sharp.bounds.reshape(-1)
-    if limited:
-        flat = np.where(hopeless_cells(limited, tables, position), np.inf, sharp.bounds).reshape(-1)
-    order = np.argsort(flat, kind="stable")
-    order = order[np.isfinite(flat[order])]
-    places = np.stack(np.unravel_index(order, sharp.bounds.shape), axis=1)
-    return Ordered(sharp, flat[order], [(position, *place) for place in places.tolist()], limited)
-
-
 def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
     """Tabulate all groups, searching a little after each so that there is a mapping early; the size of the space."""
     state, counts = machine.state, (0, 0, 0)
     rows = rows_of(state.problem)
     todo = [(turn, used, row) for turn in turns(state.problem) for used, row in rows]
-    families = Families(state.problem, rows, hbm_bytes(state.problem), 0)
+    # Whether anything fits is asked without what more memory would unlock.
+    limit_bytes = hbm_bytes(state.problem, 1.0 + SLACK if state.first else WHAT_IF)
+    families = Families(state.problem, rows, limit_bytes, 0)
     for number, (turn, used, row) in enumerate(todo):
         if turn and number % len(rows) == 0:
             machine.run()
-            families = Families(state.problem, rows, hbm_bytes(state.problem), turn)
+            families = Families(state.problem, rows, limit_bytes, turn)
         if turn == 0:
             here = count_space(state.problem, used, row)
             counts = (counts[0] + here[0], counts[1] + here[1], counts[2] + here[2])
@@ -347,10 +330,13 @@ def _tabulated(machine: _Machine, prune: bool) -> tuple[int, int, int]:
 def _tables(
     machine: _Machine, families: Families, used: tuple[int, ...], row: tuple[int, ...], prune: bool
 ) -> list[Tables]:
-    """The tables of a row; once a cutoff is known, of what can be as fast by its floor."""
-    problem, cutoff = machine.state.problem, machine.state.top.cutoff_s
-    if prune and np.isfinite(cutoff):
-        return families.tables(used, row, cutoff)
+    """The tables of a row; once a cutoff is known, of what can be as fast by its floor.
+
+    Where exposure is limited there may be no cutoff for long, or none at all; then of what fits beside some partner.
+    """
+    problem, cutoff, first = machine.state.problem, machine.state.top.cutoff_s, machine.state.first
+    if (prune and np.isfinite(cutoff)) or (problem.exposure_limited and (prune or first)):
+        return families.tables(used, row, min(cutoff, float(np.finfo(float).max)), prune=prune)
     families.drop(used, row)
     return list(tabulate(problem, used, row, prune=prune, turn=families.turn))
 

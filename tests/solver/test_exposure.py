@@ -13,7 +13,7 @@ from tiny_cases import tiny_facts
 
 from mapsearch.solver.bounds import leasts, memory_limit, slice_bounds
 from mapsearch.solver.cells import block_of, evaluate_block
-from mapsearch.solver.exposure import hopeless_cells, hopeless_options, hopeless_size, limited_at
+from mapsearch.solver.exposure import hopeless_cells, hopeless_options, least_excess, limited_at, limited_size
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.search import search
 from mapsearch.solver.space import rows_of
@@ -60,10 +60,12 @@ def test_what_a_limit_leaves_out_holds_no_feasible_pair():
                     shape, block, feasible = whole_slice(problem, tables, position)
                     out = np.broadcast_to(hopeless_cells(limited, tables, position), shape).reshape(-1)
                     out_a, out_e = hopeless_options(limited, block)
-                    if hopeless_size(problem, tables, position):
+                    if np.all(hopeless_cells(limited_size(problem, tables, position), tables, position)):
                         seen["sizes"] += 1
                         assert not feasible.any()
                     assert not feasible[out].any()
+                    least = np.broadcast_to(least_excess(limited, tables, position), shape).reshape(-1)
+                    assert (least[feasible.any(axis=(1, 2))] <= 1e-9).all()
                     assert not (feasible & out_a[:, :, None]).any()
                     assert not (feasible & out_e[:, None, :]).any()
                     seen["cells"] += int((out & np.isfinite(sharp.bounds.reshape(-1))).sum())
@@ -81,7 +83,7 @@ def test_without_a_limit_nothing_is_looked_at():
     tables = next(tabulate(problem, used, row, prune=False))
     sharp = slice_bounds(tables, 0, memory_limit(problem))
     assert limited_at(problem, tables, leasts(tables, 0, memory_limit(problem)), sharp) == ()
-    assert not hopeless_size(problem, tables, 0)
+    assert limited_size(problem, tables, 0) == ()
 
 
 def test_a_question_whether_anything_fits_ends_with_the_first_mapping():
