@@ -1,6 +1,6 @@
 """The typed, versioned answer about two pools: what `rollout` finds, as its JSON.
 
-Contents: TWO_POOLS_SCHEMA, ServingPlan, PublishPlan, Steady, DivisionTold, TwoPools.
+Contents: TWO_POOLS_SCHEMA, ServingPlan, CutTold, LevelTold, PublishPlan, Steady, DivisionTold, TwoPools.
 """
 
 from __future__ import annotations
@@ -51,11 +51,42 @@ class ServingPlan(_Record):
     limit_bytes: float
 
 
+class CutTold(_Record):
+    """A place that all published weights must pass, and how long that takes."""
+
+    name: Literal["send", "link", "receive", "relay"]
+    where: str
+    bytes: float
+    """Through the busiest device; between the pools all that crosses."""
+    bytes_per_s: float
+    """At which those pass; between the pools a rate of all links together, which its busiest one leaves."""
+    seconds: float
+
+
+class LevelTold(_Record):
+    """What crosses one level of one side for one version, summed over training ranks and rollout ranks."""
+
+    side: Literal["training", "rollout"]
+    level: str
+    units: int
+    """Units joined by the level, in use."""
+    mean_bytes: float
+    """Out of a unit of training for all replicas, or into a unit of rollout."""
+    most_bytes: float
+
+
 class PublishPlan(_Record):
     """One version on its way."""
 
     path: str
     volume_bytes: float
+    """One copy of a whole version."""
+    version_bytes: float
+    """One copy of what is usually sent: changes alone, with their part of whole versions that are spread."""
+    delta_bytes: float | None
+    """The changes alone."""
+    mean_bytes: float
+    """One copy, over all versions."""
     received_bytes: float
     """By the fullest rollout device."""
     sent_bytes: float
@@ -65,11 +96,23 @@ class PublishPlan(_Record):
     pair_bytes: float
     """The most that one training rank sends to one rollout rank, when every holder of a piece sends an equal part."""
     bytes_per_s: float
-    """Of one device's way between the pools."""
+    """Of one training device's way out."""
+    cuts: list[CutTold]
+    """On the way that the weights take: the longest is the transfer."""
+    binding_cut: str
+    routed_s: float | None
+    """The transfer with both layouts, rank by rank, routed on the graph; null where no graph is known of the way."""
+    levels: list[LevelTold]
+    """Bytes from every training rank to every rollout rank, by level."""
     stages_s: dict[str, float]
+    """Of a version as it is usually sent."""
+    whole_s: float | None
+    """T_pub of a version that is sent whole in its turn; null without such."""
     time_s: float
+    """T_pub of the slowest version."""
     bound_s: float
-    """No transfer between these pools is shorter."""
+    """No transfer between these pools is shorter: the bytes through the narrowest cut, over its capacity."""
+    bound_cut: str
     lost_s: float
     """Seconds in which replicas make nothing, for one switch of versions."""
 
@@ -117,6 +160,8 @@ class DivisionTold(_Record):
     """No pair on it is faster; null where there is no pair."""
     status: str
     step_s: float | None
+    which: str = ""
+    """Of a cluster with holes or several types of device: what either side is read as."""
 
 
 class TwoPools(_Record):
@@ -130,6 +175,8 @@ class TwoPools(_Record):
     rollout: str
     training_devices: int
     rollout_devices: int
+    training_units: list[str] = []
+    """Of a cluster with holes or several types of device: the outer units that train, the others roll out."""
     bound_s: float | None
     """No pair of mappings on any division has a shorter step."""
     steady: Steady | None

@@ -79,7 +79,9 @@ def _progress(done: int, count: int, best_s: float) -> None:
 @click.option("--shards", metavar="DIR", type=click.Path(), help="Files of every rollout rank: replica-0/rank-0, ...")
 @click.option("--train-version", type=click.IntRange(0), help="Optimizer steps that the weights have seen.")
 @click.option("--rollout-version", type=click.IntRange(0), help="Number that replicas serve it under.")
-@click.option("--parent", metavar="MANIFEST.json", type=click.Path(), help="The version to go back to.")
+@click.option("--parent", metavar="MANIFEST.json", type=click.Path(),
+              help="The active version: the one to go back to, and what changes are against.")  # fmt: skip
+@click.option("--delta", metavar="DIR", type=click.Path(), help="Changes of every rank against the active version.")
 @click.option("--activate-at", metavar="TIME", help="Moment of the switch, UTC: 2026-05-04T10:00:00Z.")
 @options.output_file()
 def manifest_command(document: str, shards: str | None, output: str | None, **fields: Any) -> int:
@@ -87,7 +89,7 @@ def manifest_command(document: str, shards: str | None, output: str | None, **fi
 
     With --shards the layout is that of an answer of `mapsearch rollout --format json`, and every file is hashed. A
     manifest with which one request could see two versions is refused: shards that activate at different moments or are
-    missing, no parent to go back to, a checksum or a layout that does not match.
+    missing, no parent to go back to, a checksum or a layout that does not match, changes against another version.
     """
     options.check_output(output)
     from mapsearch.pooling.manifests import read_manifest, written_manifest

@@ -1,9 +1,9 @@
 """The manifest of a published version: what a replica must know before it serves it (FORMULAS 1.7).
 
-Contents: RECIPES, ShardingLayout, Shard, Manifest, checksum_of.
+Contents: RECIPES, ShardingLayout, Shard, Changes, Manifest, checksum_of.
 
 A manifest under which one request could see two versions is refused: activation in part, no parent to go back to, a
-checksum or a layout that does not match.
+checksum or a layout that does not match, changes that are applied to another version than the active one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
@@ -66,6 +67,29 @@ class Shard(Record):
     """SHA-256 of the rank's weights and scales."""
     activation_time: datetime
     """Moment, with its time zone, from which the rank serves them."""
+    delta_bytes: int | None = Field(default=None, gt=0, exclude_if=lambda value: value is None)
+    """Of the rank's changes, where the version is sent as changes; `bytes` and `checksum` are those of the result."""
+    delta_checksum: Sha256 | None = Field(default=None, exclude_if=lambda value: value is None)
+    """SHA-256 of the rank's changes, checked before they are applied."""
+
+
+class Changes(Record):
+    """What a version that is sent as changes is applied to."""
+
+    base_version: int = Field(ge=0)
+    """The version that is active, which is also the one to go back to."""
+    base_checksum: Sha256
+    """That version's `checksum`."""
+    chain: list[Annotated[int, Field(ge=0)]] = Field(min_length=1)
+    """Versions from the last whole one to the base: what a rank that starts anew applies in this order."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Changes:
+        if any(first >= second for first, second in pairwise(self.chain)):
+            raise ValueError(f"chain is {', '.join(map(str, self.chain))}, whose versions are not in order")
+        if self.chain[-1] != self.base_version:
+            raise ValueError(f"chain ends with version {self.chain[-1]}, not with its base_version {self.base_version}")
+        return self
 
 
 class Manifest(Inventory):
@@ -84,11 +108,14 @@ class Manifest(Inventory):
     """Moment of the switch, with its time zone."""
     rollback_parent: int | None = Field(ge=0)
     """Version to go back to; null for the first version, 0, alone."""
+    delta: Changes | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Of a version that is sent as changes; left out where it is sent whole."""
     shards: list[Shard] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _one_version(self) -> Manifest:
-        for refusal in (self._parent(), self._recipe(), self._complete(), self._at_once(), self._unchanged()):
+        checks = (self._parent(), self._recipe(), self._complete(), self._at_once(), self._unchanged(), self._applied())
+        for refusal in checks:
             if refusal:
                 raise ValueError(refusal)
         return self
@@ -139,6 +166,20 @@ class Manifest(Inventory):
         if found == self.checksum:
             return ""
         return f"checksum is {self.checksum[:12]}..., but the shards' is {found[:12]}...: something else was loaded"
+
+    def _applied(self) -> str:
+        for shard in self.shards:
+            given = shard.delta_bytes is not None and shard.delta_checksum is not None
+            if given != (self.delta is not None):
+                where = f"replica {shard.replica} rank {shard.rank}"
+                lacks = "lacks delta_bytes or delta_checksum, and the version is sent as changes"
+                return f"{where} {lacks if self.delta else 'has changes, but the version has no delta'}"
+        if self.delta is None or self.delta.base_version == self.rollback_parent:
+            return ""
+        return (
+            f"delta.base_version is {self.delta.base_version}, but rollback_parent is {self.rollback_parent}: "
+            "changes are applied to the active version"
+        )
 
 
 def _told(moment: datetime) -> str:

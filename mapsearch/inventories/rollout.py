@@ -1,6 +1,6 @@
 """The rollout inventory: what is generated, how it is served, and how weights get there.
 
-Contents: WeightFormatName, Pool, Link, Queue, Publishing, Serving, Rollout.
+Contents: WeightFormatName, GatewayLink, Link, Pool, Queue, Delta, Publishing, Serving, Rollout.
 """
 
 from __future__ import annotations
@@ -21,12 +21,48 @@ WeightFormatName = Literal[
 Size = Annotated[int, Field(gt=0, le=2**20)]
 
 
+class GatewayLink(Record):
+    """A link, or several alike, from the training cluster to the rollout pool's own cluster."""
+
+    training: str = Field(min_length=1)
+    """Where it begins: a level of the training cluster (each of its units has such a link), one unit such as `rack3`,
+    or a node of an explicit graph."""
+    rollout: str = Field(min_length=1)
+    """Where it ends: a level, unit or node of the rollout pool's cluster."""
+    bandwidth: BytesPerSecond = Field(gt=0)
+    """Of one link, one way, as large messages reach it."""
+    direction: Literal["one_way", "both"] = "one_way"
+    """`both` when the bandwidth counts both ways; it is then halved."""
+    count: int = Field(default=1, ge=1, le=1024)
+    """Parallel links alike."""
+    latency: Seconds = 0.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bandwidth of all parallel links together, one way."""
+        return self.count * (self.bandwidth / 2.0 if self.direction == "both" else self.bandwidth)
+
+
 class Link(Record):
-    """What joins the pools."""
+    """What joins the pools: a bandwidth per device, or the links there are. Left out: the pools' outermost levels."""
 
     bandwidth: BytesPerSecond | None = Field(default=None, gt=0)
-    """Per device of either pool, one way. Left out: of the slower of both pools' outermost levels."""
+    """Per device of either pool, one way, as large messages reach it."""
+    gateways: list[GatewayLink] = Field(default_factory=list)
+    """The links themselves, where the rollout pool has a cluster of its own; each side's way to them is routed."""
     latency: Seconds = 0.0
+    """From device to device; of gateways the slowest one's is added."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Link:
+        if self.bandwidth is not None and self.gateways:
+            raise ValueError("takes a bandwidth per device or gateways, not both")
+        return self
+
+    @property
+    def latency_s(self) -> float:
+        """From device to device, gateways included."""
+        return self.latency + max((gateway.latency for gateway in self.gateways), default=0.0)
 
 
 class Pool(Record):
@@ -56,6 +92,32 @@ class Queue(Record):
         return self
 
 
+class Delta(Record):
+    """Versions that are sent as what differs from the version before."""
+
+    format: Literal["indices", "bitmap", "tensors"]
+    """`indices`: changed values, each with its position; `bitmap`: changed values and a bit for every weight;
+    `tensors`: whole tensors or experts, those that changed. Scales of blocks are sent whole, but for `tensors`."""
+    share: float = Field(gt=0.0, le=1.0)
+    """Share of the weights (for `tensors`: of the bytes) that differ between two published versions, as served; needs
+    its source."""
+    index_bytes: float | None = Field(default=None, gt=0)
+    """Of one position, for `indices`: 4 for flat 32-bit numbers."""
+    full_every: int = Field(default=0, ge=0)
+    """Every so many versions one is sent whole, so that chains end; 0: the first one alone."""
+    full: Literal["at-once", "spread"] = "at-once"
+    """`at-once`: in the place of a delta, and then that publish is the longest one, which ages samples; `spread`: in
+    equal parts beside the deltas before it."""
+
+    @model_validator(mode="after")
+    def _measured(self) -> Delta:
+        if "share" not in self.sources:
+            raise ValueError("share is a measurement and needs its source: share: {value: 0.03, source: ...}")
+        if self.format == "indices" and self.index_bytes is None:
+            raise ValueError("index_bytes is missing; format indices needs the bytes of one position, such as 4")
+        return self
+
+
 class Publishing(Record):
     """How weights get from training to rollout."""
 
@@ -67,6 +129,8 @@ class Publishing(Record):
     pipelined: bool = False
     """Quantise, transfer, reshard and verify in chunks, one stage beside the other."""
     chunks: int = Field(default=1, gt=0)
+    delta: Delta | None = None
+    """Send changes alone; left out: whole versions."""
     switch: Seconds = Field(ge=0.0)
     """From the last check to the first token of the new version; replicas stand still."""
     every: int = Field(default=1, gt=0)

@@ -11,18 +11,18 @@ from typing import Any
 
 from mapsearch.answer import Answer
 from mapsearch.api import solve
-from mapsearch.costs import pacing, transfer
+from mapsearch.costs import pacing
 from mapsearch.costs import rollout as steady
 from mapsearch.costs.estimate import point_of
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.rollout import Rollout
 from mapsearch.inventories.run import Run
-from mapsearch.pooled import DivisionTold, PublishPlan, ServingPlan, Steady, TwoPools
+from mapsearch.pooled import DivisionTold, ServingPlan, Steady, TwoPools
 from mapsearch.pooling.answers import provenance_of_pools
 from mapsearch.pooling.infeasible import explain_infeasible
-from mapsearch.pooling.layouts import between_ranks
-from mapsearch.pooling.problem import Pools, read_pools, route_of, stages_of
+from mapsearch.pooling.problem import Pools, read_pools
+from mapsearch.pooling.published import published
 from mapsearch.pooling.split import Found, Pair, Told, best_pair
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.ranking import ranked_mapping
@@ -79,11 +79,12 @@ def answer_of(pools: Pools, found: Found, *, proof: str = "none") -> TwoPools:
     return TwoPools(
         status="optimal" if proven else "feasible",
         training_devices=pair.part.training.fabric.devices,
-        rollout_devices=pair.part.serving.fabric.devices,
+        rollout_devices=pair.part.rollout_devices,
         steady=_steady(pools, pair),
         mapping=ranked_mapping(1, point_of(pair.mapping, pair.part.training), problem.relations),
         serving=_serving(pools, pair),
-        publishing=_publishing(pools, pair),
+        publishing=published(pools, pair),
+        training_units=[pools.unlike[at].name for at in pair.part.trains],
         training=training,
         **told,
     )
@@ -92,6 +93,8 @@ def answer_of(pools: Pools, found: Found, *, proof: str = "none") -> TwoPools:
 def _training(pools: Pools, pair: Pair, proof: str) -> Answer:
     """The training side by itself, named so that it can be solved again with `--devices`."""
     asked = pools.asked
+    if pair.part.trains:
+        return solve(asked.model, asked.run, pair.part.topology, profile=asked.profile, top=1, proof=proof)
     devices = asked.devices if pools.own is not None else pair.part.training.fabric.devices
     sides: Any = {"profile": asked.profile, "devices": devices}
     return solve(asked.model, asked.run, asked.topology, **sides, top=1, proof=proof)
@@ -106,6 +109,7 @@ def _division(one: Any) -> DivisionTold:
         bound_s=bound,
         status=one.status,
         step_s=one.step_s,
+        which=one.which,
     )
 
 
@@ -158,23 +162,4 @@ def _serving(pools: Pools, pair: Pair) -> ServingPlan:
         cache_bytes=offer.cache_bytes,
         buffer_bytes=offer.buffer_bytes,
         limit_bytes=offer.limit_bytes,
-    )
-
-
-def _publishing(pools: Pools, pair: Pair) -> PublishPlan:
-    route = route_of(pools, pair.part, pair.offer, pair.mapping)
-    copies = 1 if route.path == "tree" else route.replicas
-    peers, largest = between_ranks(pools, pair)
-    return PublishPlan(
-        path=route.path,
-        volume_bytes=route.volume_bytes,
-        received_bytes=route.received_bytes,
-        peers=peers,
-        pair_bytes=largest,
-        sent_bytes=copies * route.volume_bytes / route.sources,
-        bytes_per_s=route.bytes_per_s,
-        stages_s=stages_of(pools, pair.part, pair.offer, pair.mapping),
-        time_s=pair.pace.publish_s,
-        bound_s=transfer.transfer_bound_s(route, pair.part.training.fabric.devices),
-        lost_s=pair.pace.lost_s,
     )

@@ -50,7 +50,7 @@ def on_topology(pools: Pools, topology: Topology) -> Pools:
     """The same question on another training cluster, or another one that is split."""
     facts = pools.inputs.facts
     inputs = read_inputs(facts.model, facts.run, topology, facts.profile, None)
-    return replace(pools, inputs=inputs, topology=topology)
+    return replace(pools, inputs=inputs, topology=topology, given=None)
 
 
 def _with(pools: Pools, **changes: Any) -> Pools:
@@ -145,10 +145,10 @@ def _most(pools: Pools) -> PoolLever:
 
 
 def _link(pools: Pools, part: Part) -> list[PoolLever]:
-    now = pools.link_bytes_per_s(part)
+    now = pools.ways.device_bytes_per_s(part)
 
     def at(value: float) -> Pools:
-        link = {**pools.rollout.pool.link.model_dump(), "bandwidth": value}
+        link = {**pools.rollout.pool.link.model_dump(), "bandwidth": value, "gateways": []}
         return _inside(pools, "pool", link=link)
 
     words = lambda value: f"bandwidth between the pools {bytes_text(now)}/s -> {bytes_text(value)}/s per device"  # noqa: E731

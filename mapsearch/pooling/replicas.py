@@ -17,6 +17,7 @@ from mapsearch.costs.serving import ServingFacts
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.rollout import Rollout
 from mapsearch.quantity import Floats
+from mapsearch.topologies.core import block_count
 from mapsearch.topologies.fabric import Fabric
 
 
@@ -76,7 +77,10 @@ class Shape:
         return self.tp * self.dp
 
     def replicas(self, fabric: Fabric) -> int:
-        """How many of them a pool holds: whole ones, side by side in each unit."""
+        """How many of them a pool holds: whole ones, side by side in each unit, around what is down."""
+        if fabric.site is not None:
+            site = fabric.site
+            return block_count(site.tree, site.fan_outs(fabric.fan_outs), site.fan_outs(self.rows[1]))
         outside = zip(fabric.fan_outs, self.rows[1], strict=True)
         return math.prod(size // ways for size, ways in outside)
 
@@ -219,8 +223,10 @@ class Server:
     def _curve(self, facts: ServingFacts, shape: Shape) -> _Curve | None:
         # An outermost switch is the same to a replica whatever its size; other kinds change with it.
         outer = facts.fabric.levels[-1]
+        device = facts.fabric.device
         key = (shape.tp, shape.dp, shape.ep, shape.rows, facts.fabric.levels[:-1], outer.kind, outer.bytes_per_s,
-               outer.latency_s, outer.size if outer.kind != "switch" else 0)  # fmt: skip
+               device.name, device.hbm_bytes, device.hbm_bytes_per_s, *sorted(device.peak_flops.items()),
+               facts.profile.name, outer.latency_s, outer.size if outer.kind != "switch" else 0)  # fmt: skip
         if key not in self._kept:
             versions = 2 if self.rollout.publishing.in_flight == "side-by-side" else 1
             self._kept[key] = _curve(facts, shape, self.demand, versions)

@@ -59,6 +59,8 @@ class Division:
     `late` (the time was over)."""
     step_s: float | None = None
     """Of its best pair, where it was searched and is below the best so far."""
+    which: str = ""
+    """Of a cluster with holes or several types of device: what either side is read as."""
 
 
 @dataclass
@@ -143,8 +145,8 @@ def best_pair(
         else:
             status, step_s, fastest_s = _search_part(pools, entry, found, deadline, below_s, sides)
             ratio = fastest_s / entry.part.floor_s if fastest_s else ratio
-        sizes = (entry.part.training.fabric.devices, entry.part.serving.fabric.devices)
-        found.divisions.append(Division(entry.part.units, *sizes, entry.bound_s, status, step_s))
+        sizes = (entry.part.training.fabric.devices, entry.part.rollout_devices)
+        found.divisions.append(Division(entry.part.units, *sizes, entry.bound_s, status, step_s, entry.part.which))
     found.divisions.sort(key=lambda one: one.units)
     left = [one.bound_s for one in found.divisions if one.status == "late"]
     found.bound_s = min([*left, found.best.step_s if found.best else below_s])

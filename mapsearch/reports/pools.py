@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from mapsearch.pooled import TwoPools
+from mapsearch.pooled import PublishPlan, TwoPools
 from mapsearch.reports.human import amount, count, percent, scaled, seconds
 from mapsearch.reports.infeasible import conflict_lines
 from mapsearch.reports.layout import Column, flowed, grid, section
@@ -21,6 +21,10 @@ WORDS = {
     "version": "one version per request: switches, and the age of the longest request",
 }
 CUT = "There may be more conflicts: mapsearch explain ANSWER.json looks for up to ten."
+NAMED = 8
+"""Outer units that are named one by one."""
+UNLIKE = 0.005
+"""Share by which a transfer that is routed rank by rank must differ to be named."""
 STATUS = {
     "searched": "searched",
     "bound": "cannot be better",
@@ -41,6 +45,10 @@ def pool_lines(found: TwoPools, *, width: int, verbose: bool = False) -> list[Te
         lines += [line for note in found.notes for line in flowed(f"Note: {note}", width=width, style="dim")]
     else:
         lines += [*_sides(found, width), *_constraints(found, width), *_publishing(found, width)]
+    if verbose and found.publishing is not None:
+        lines += section("Cuts on the way of the weights", grid(_ways(found.publishing), indent=2), width=width)
+        words = "Bytes of one version by level: out of a unit of training, into a unit of rollout"
+        lines += section(words, grid(_crossing(found.publishing), indent=2), width=width)
     if verbose:
         lines += section("Divisions of the devices", grid(_divisions(found), indent=2), width=width)
     return lines
@@ -61,7 +69,10 @@ def _sides(found: TwoPools, width: int) -> list[Text]:
     steady, plan, mapping = found.steady, found.serving, found.mapping
     if steady is None or plan is None or mapping is None:
         return []
-    training = f"{found.training_devices:,} devices train: {seconds(steady.train_s)}, duty {percent(steady.duty)}"
+    units = f" (those of {', '.join(found.training_units)})" if 0 < len(found.training_units) <= NAMED else ""
+    training = (
+        f"{found.training_devices:,} devices{units} train: {seconds(steady.train_s)}, duty {percent(steady.duty)}"
+    )
     some = "replicas" if plan.replicas > 1 else "replica"
     split = f" ({plan.prefill_replicas} of them for prompts)" if plan.prefill_replicas else ""
     serving = (
@@ -113,13 +124,49 @@ def _publishing(found: TwoPools, width: int) -> list[Text]:
     if plan is None:
         return []
     parts = ", ".join(f"{name} {seconds(value)}" for name, value in plan.stages_s.items())
+    taken = f"{seconds(plan.time_s)} = {parts}"
+    if plan.whole_s is not None:
+        taken = f"{parts}; a whole version, in its turn, takes {seconds(plan.whole_s)}"
     text = (
-        f"Publishing {amount(plan.volume_bytes)} ({plan.path}): {seconds(plan.time_s)} = {parts}; no transfer is "
-        f"shorter than {seconds(plan.bound_s)}; the busiest training device sends {amount(plan.sent_bytes)}, a rollout "
-        f"device receives {amount(plan.received_bytes)}, "
-        f"a rank sends to {plan.peers} ranks of a replica; a switch costs {seconds(plan.lost_s)} of rollout"
+        f"Publishing {_version(plan)} ({plan.path}): {taken}; the busiest training device sends "
+        f"{amount(plan.sent_bytes)}, a rollout device receives {amount(plan.received_bytes)}, a rank sends to "
+        f"{plan.peers} ranks of a replica; a switch costs {seconds(plan.lost_s)} of rollout"
     )
-    return flowed(text, width=width)
+    moved_s = plan.stages_s["transfer"]
+    unlike = plan.routed_s is not None and abs(plan.routed_s - moved_s) > UNLIKE * moved_s
+    routed = f" ({seconds(plan.routed_s)} routed rank by rank)" if plan.routed_s is not None and unlike else ""
+    way = (
+        f"Transfer {seconds(moved_s)}{routed}: {plan.binding_cut} binds; no transfer is shorter than "
+        f"{seconds(plan.bound_s)}, for {plan.bound_cut}"
+    )
+    return [*flowed(text, width=width), *flowed(way, width=width)]
+
+
+def _version(plan: PublishPlan) -> str:
+    """What travels of a version."""
+    if plan.delta_bytes is None:
+        return amount(plan.volume_bytes)
+    return f"{amount(plan.version_bytes)} of {amount(plan.volume_bytes)}, as changes"
+
+
+def _ways(plan: PublishPlan) -> list[Column]:
+    """Every cut on the way of the weights."""
+    return [
+        Column("cut", [cut.where for cut in plan.cuts], left=True),
+        Column("bytes", [amount(cut.bytes) for cut in plan.cuts]),
+        Column("time", [seconds(cut.seconds) for cut in plan.cuts]),
+    ]
+
+
+def _crossing(plan: PublishPlan) -> list[Column]:
+    """Bytes by level of either side."""
+    return [
+        Column("side", [one.side for one in plan.levels], left=True),
+        Column("level", [one.level for one in plan.levels], left=True),
+        Column("units", [f"{one.units:,}" for one in plan.levels]),
+        Column("bytes of one", [amount(one.mean_bytes) for one in plan.levels]),
+        Column("at most", [amount(one.most_bytes) for one in plan.levels]),
+    ]
 
 
 def _divisions(found: TwoPools) -> list[Column]:
@@ -129,5 +176,5 @@ def _divisions(found: TwoPools) -> list[Column]:
         Column("roll out", [f"{one.rollout_devices:,}" for one in told]),
         Column("no step below", ["-" if one.bound_s is None else seconds(one.bound_s) for one in told]),
         Column("step", ["" if one.step_s is None else seconds(one.step_s) for one in told]),
-        Column("", [STATUS[one.status] for one in told], left=True),
+        Column("", [STATUS[one.status] + (f" ({one.which})" if one.which else "") for one in told], left=True),
     ]

@@ -1,6 +1,6 @@
 """Regular cores of an irregular cluster: equal fan-outs at every tier, none of which can be raised.
 
-Contents: Tree, Core, Site, regular_core, regular_cores, lost_units, good_children.
+Contents: Tree, Core, Site, regular_core, regular_cores, lost_units, good_children, block_count.
 
 Units are named by paths, outermost index first; a device's path is as long as the tree is deep, the whole cluster's
 path is empty. Only units that differ from the rest need to be listed, so that a cluster of any size costs what
@@ -187,3 +187,30 @@ def good_children(tree: Tree, tier: int, lost: set[Path]) -> tuple[dict[Path, in
         counts = {path: count if count == size else 0 for path, count in counts.items()}
     units = math.prod(tree.sizes[tier:]) if size else 0
     return counts, size if units > len(counts) else 0
+
+
+def block_count(tree: Tree, fan_outs: tuple[int, ...], ways: tuple[int, ...]) -> int:
+    """How many blocks of devices the cluster holds side by side: `ways` units of each tier, whole inside.
+
+    A block lies in one unit of the outermost tier of which it has more than one; `fan_outs`: what a whole unit has.
+    """
+    top = max((tier for tier, count in enumerate(ways, start=1) if count > 1), default=0)
+    if top == 0:
+        return tree.working(())
+    counts, alike = good_children(tree, top, lost_units(tree, fan_outs)[top - 1])
+    length = tree.depth - top
+    alive = {path: count for path, count in counts.items() if not _dead(tree, path)}
+    found = sum(count // ways[top - 1] for count in alive.values())
+    if alike:
+        dead = sum(
+            math.prod(tree.sizes[top : tree.depth - len(path)])
+            for path in _outermost(set(tree.broken))
+            if len(path) <= length
+        )
+        rest = math.prod(tree.sizes[top:]) - dead - len(alive)
+        found += rest * (alike // ways[top - 1])
+    return found
+
+
+def _dead(tree: Tree, path: Path) -> bool:
+    return any(path[:length] in tree.broken for length in range(len(path) + 1))

@@ -1,6 +1,6 @@
 """Several types of device in one cluster: read as one type each way that the cost model can compute.
 
-Contents: readings_of, read_as, slowest.
+Contents: readings_of, read_as, of_one_type, slowest.
 
 All devices of a fabric are alike. So a cluster with two types is read as all its devices at the slower type, in every
 number, and as each type alone with the others left out; the search takes whichever is faster. `only_type` leaves one.
@@ -9,6 +9,7 @@ number, and as each type alone with the others left out; the search takes whiche
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from mapsearch.errors import InputError, listed
 from mapsearch.topologies.spec import DeviceSpec, Topology, unit_index, unit_words
@@ -29,14 +30,14 @@ def readings_of(topology: Topology) -> list[tuple[str, Topology, str]]:
     if len(counts) < 2:
         named = next(iter(counts))
         types = {device.name: device for device in (topology.device, *topology.other_devices)}
-        return [("", _plain(topology, types[named], []), "")] if topology.other_devices else [("", topology, "")]
+        return [("", of_one_type(topology, types[named], []), "")] if topology.other_devices else [("", topology, "")]
     types = {device.name: device for device in (topology.device, *topology.other_devices) if device.name in counts}
     shared = slowest([types[name] for name in counts], [counts[name] for name in counts])
     said = " and ".join(f"{count:,} x {name}" for name, count in counts.items())
     note = f"{said}: all are read as the slower in every number ({_numbers(shared)}); " + "; ".join(
         f"of each {name} {_loss(types[name], shared)}" for name in counts if types[name] != shared
     )
-    found = [(f"all {sum(counts.values()):,} devices at the slower type", _plain(topology, shared, []), note)]
+    found = [(f"all {sum(counts.values()):,} devices at the slower type", of_one_type(topology, shared, []), note)]
     for name, count in counts.items():
         alone = f"{said}: only the {count:,} x {name} are used, as devices of one mapping are alike"
         found.append((f"the {count:,} x {name} alone", _alone(topology, name), alone))
@@ -65,10 +66,11 @@ def _only(topology: Topology, counts: dict[str, int]) -> tuple[str, Topology, st
 def _alone(topology: Topology, name: str) -> Topology:
     """The topology with the devices of one type, the others as if they were down."""
     types = {device.name: device for device in (topology.device, *topology.other_devices)}
-    return _plain(topology, types[name], [place for place, of in _typed(topology).items() if of != name])
+    return of_one_type(topology, types[name], [place for place, of in _typed(topology).items() if of != name])
 
 
-def _plain(topology: Topology, device: DeviceSpec, left_out: list[str]) -> Topology:
+def of_one_type(topology: Topology, device: DeviceSpec, left_out: Sequence[str]) -> Topology:
+    """The topology with this device everywhere and some more units down."""
     nodes = [node.model_copy(update={"device": ""}) for node in topology.nodes]
     down = [*topology.down, *(place for place in left_out if place not in topology.down)]
     return topology.model_copy(

@@ -219,3 +219,110 @@ def test_what_would_let_a_request_see_two_versions_is_refused(answer, shards, tm
     text = capsys.readouterr().err
     assert problem in text
     assert text.count("\n") <= 2
+
+
+# --- versions that are sent as changes ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def chain(answer, shards, tmp_path):
+    """A whole version 0 and a version 1 that is sent as changes against it."""
+    code, first = written(answer, shards, tmp_path, 0)
+    assert code == 0
+    code, second = written(answer, shards, tmp_path, 1, "--parent", str(first), "--delta", str(shards))
+    assert code == 0
+    return first, second
+
+
+def test_a_version_of_changes_names_its_base_and_the_chain_to_it(answer, shards, tmp_path, chain, capsys):
+    first, second = chain
+    data = json.loads(second.read_text())
+    assert data["delta"]["base_version"] == data["rollback_parent"] == 0
+    assert data["delta"]["base_checksum"] == json.loads(first.read_text())["checksum"]
+    assert data["delta"]["chain"] == [0]
+    assert all(shard["delta_bytes"] > 0 for shard in data["shards"])
+    assert main(["rollout", "manifest", str(second), "--parent", str(first)]) == 0
+    code, third = written(answer, shards, tmp_path, 2, "--parent", str(second), "--delta", str(shards))
+    assert code == 0
+    assert json.loads(third.read_text())["delta"]["chain"] == [0, 1]
+    code, whole = written(answer, shards, tmp_path, 3, "--parent", str(third))
+    assert code == 0
+    assert "delta" not in json.loads(whole.read_text())
+    capsys.readouterr()
+
+
+def test_changes_against_another_version_than_the_active_one_are_refused(answer, shards, tmp_path, chain, capsys):
+    first, second = chain
+    code, third = written(answer, shards, tmp_path, 2, "--parent", str(second), "--delta", str(shards))
+    assert code == 0
+    capsys.readouterr()
+    assert main(["rollout", "manifest", str(third), "--parent", str(first)]) == 2
+    assert "is version 0" in capsys.readouterr().err
+    assert main(["rollout", "manifest", str(third)]) == 2
+    assert "must be the active one" in capsys.readouterr().err
+    other = json.loads(second.read_text())
+    other["delta"] = None
+    for shard in other["shards"]:
+        del shard["delta_bytes"], shard["delta_checksum"]
+    swapped = tmp_path / "other.json"
+    swapped.write_text(json.dumps(other))
+    assert main(["rollout", "manifest", str(third), "--parent", str(swapped)]) == 2
+    assert "delta.chain" in capsys.readouterr().err
+
+
+def _base(data):
+    data["delta"]["base_version"] = 7
+    data["delta"]["chain"] = [7]
+
+
+def _order(data):
+    data["delta"]["chain"] = [3, 1, 0]
+
+
+def _end(data):
+    data["delta"]["chain"] = [0, 1]
+
+
+def _lacks(data):
+    del data["shards"][0]["delta_checksum"]
+
+
+def _without(data):
+    del data["delta"]
+
+
+def _weights(data):
+    data["delta"]["base_checksum"] = "0" * 64
+
+
+def _format(data):
+    data["fp8_format"], data["scaling_recipe"] = "mxfp8", "1x32, E8M0"
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (_base, "applied to the active version"),
+        (_order, "not in order"),
+        (_end, "not with its base_version"),
+        (_lacks, "lacks delta_bytes or delta_checksum"),
+        (_without, "the version has no delta"),
+        (_weights, "are changes against weights 000000000000"),
+        (_format, "send the version whole"),
+    ],
+)
+def test_damaged_versions_of_changes_are_refused(chain, capsys, damage, problem):
+    first, second = chain
+    data = json.loads(second.read_text())
+    damage(data)
+    second.write_text(json.dumps(data))
+    assert main(["rollout", "manifest", str(second), "--parent", str(first)]) == 2
+    text = capsys.readouterr().err
+    assert problem in text
+    assert text.count("\n") <= 2
+
+
+def test_changes_without_the_active_version_are_not_written(answer, shards, tmp_path, capsys):
+    code, _ = written(answer, shards, tmp_path, 0, "--delta", str(shards))
+    assert code == 2
+    assert "the manifest of the active version" in capsys.readouterr().err
