@@ -6,7 +6,7 @@ Contents: Asked, Part, Pools, read_pools, sources_of, route_of, stages_of, publi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from mapsearch.inventories.rollout import Rollout
 from mapsearch.inventories.run import Run
 from mapsearch.pooling.changes import Sent, sent_of, snapshot_s
 from mapsearch.pooling.replicas import Offer, Server, demand_of, published_bytes
+from mapsearch.pooling.uneven import irregular, which_of, words
 from mapsearch.pooling.ways import Ways, check_gateways, route
 from mapsearch.solver.bounds import compute_floor_s
 from mapsearch.topologies import fabric_of, load_topology
@@ -62,7 +63,7 @@ class Part:
     """Of a cluster with holes or several types: which outer units train, by number."""
     serves: tuple[int, ...] = ()
     which: str = ""
-    """Of such a cluster: how each side is read, and what it is."""
+    """How the sides are read, where there is a choice; of such a cluster also whose the holes are."""
 
     @cached_property
     def rollout_devices(self) -> int:
@@ -145,7 +146,7 @@ class Pools:
     @cached_property
     def unlike(self) -> list[OuterUnit]:
         """Outer units of a cluster that is split and has holes or several types of device; else empty."""
-        return outer_units(self.built) if self.own is None and _irregular(self.built) else []
+        return outer_units(self.built) if self.own is None and irregular(self.built) else []
 
     @cached_property
     def members(self) -> list[list[str]]:
@@ -192,7 +193,7 @@ class Pools:
         for inputs in (self.inputs, *self.inputs.readings):
             for read in (fabric, *fabric.alternatives):
                 serving = ServingFacts(self.model, self.rollout.serving, read, self._profile_of(read))
-                which = _words(inputs.facts.fabric, read)
+                which = words(inputs.facts.fabric, read)
                 yield Part(0, inputs.facts, self.topology, serving, which=which)
 
     def _uneven(self) -> Iterator[Part]:
@@ -213,7 +214,7 @@ class Pools:
                 for read in (fabric, *fabric.alternatives):
                     profile = one.facts.profile if asked else default_profile(read)
                     serving = ServingFacts(self.model, self.rollout.serving, read, profile)
-                    which = _words(one.facts.fabric, read, kept)
+                    which = which_of(one.facts.fabric, read, kept, others)
                     yield Part(len(trains), one.facts, topology, serving, trains, serves, which)
 
     def _refused(self) -> list[Part]:
@@ -231,23 +232,6 @@ class Pools:
         if self.rollout.pool.profile is not None:
             return profile_named(self.rollout.pool.profile)
         return facts.profile if fabric.device.name == facts.fabric.device.name else default_profile(fabric)
-
-
-def _irregular(topology: Topology) -> bool:
-    """True where units differ: something is down, of another type, of another size or slower."""
-    if topology.down or topology.other_devices:
-        return True
-    fabric = fabric_of(topology) if topology.nodes else None
-    return fabric is not None and bool(fabric.cores or fabric.alternatives)
-
-
-def _words(training: Fabric, serving: Fabric, units: Sequence[OuterUnit] = ()) -> str:
-    """How both sides are read, where there is a choice."""
-    sides = []
-    for fabric, does in ((training, "trains"), (serving, "rolls out")):
-        told = fabric.reading or (f"{fabric.devices:,} x {fabric.device.name}" if units else "")
-        sides += [f"{told} {does}"] if told else []
-    return ", ".join(sides)
 
 
 def read_pools(
@@ -271,7 +255,7 @@ def read_pools(
         spec = _without_ones(levels_form(given))
         if spec.levels[-1].size < 2:
             raise InputError("has one outer unit, which cannot be split; give at least 2", file=spec.name)
-        if not _irregular(given):
+        if not irregular(given):
             inputs = read_inputs(model, run, spec, profile, None)
     asked = Asked(model, run, topology, profile, devices)
     told = topology if isinstance(topology, str) else spec.name
