@@ -183,7 +183,7 @@ def expert_load_charts(load: ExpertLoad) -> list[Chart]:
 def _chart(name: str, title: str, axis: str, ways: dict[str, list[float]], told: Callable[[float], str]) -> Chart:
     lines = tuple(Line(way, tuple((float(at), value) for at, value in enumerate(row))) for way, row in ways.items())
     return Chart(
-        name, title, "lines", told, lines=lines, axes=("layer", axis), told_x="{:.0f}".format, names=tuple(ways)
+        name, title, "lines", told, lines=lines, axes=("layer", axis), told_x="{:.3g}".format, names=tuple(ways)
     )  # fmt: skip
 
 
