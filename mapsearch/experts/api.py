@@ -243,8 +243,8 @@ def _notes(histogram: Histogram, wanted: Wanted, point: Point | None) -> list[st
         notes.append("nodes are not told apart (--per-node), so traffic off them is not looked at")
     if len(histogram.tokens) > 1:
         notes.append(
-            f"experts are placed for the sum of {len(histogram.tokens):,} steps, where they are never worse than longest "
-            "first; skews are means over steps, where loads that drift may order them otherwise"
+            f"experts are placed for the sum of {len(histogram.tokens):,} steps, where they are never worse than "
+            "longest first; skews are means over steps, where loads that drift may order them otherwise"
         )
     if wanted.copies and point is None:
         notes.append("what the copies cost in memory is not looked at: name a mapping (--answer)")
