@@ -152,7 +152,7 @@ def test_groups_on_nodes_as_even_as_can_be_are_a_bound():
         found = groups_solved(rule, "cpsat", np.inf)
         legal(problem, found.placement)
         assert rule.bound.value <= found.bound.value <= found.worst * (1 + 1e-9) <= rule.worst * (1 + 2e-9)
-        assert found.gap <= rule.gap <= 0.01
+        assert found.gap <= rule.gap <= 0.03
 
 
 def test_copies_have_the_smallest_largest_copy():
