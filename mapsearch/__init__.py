@@ -1,8 +1,8 @@
 """mapsearch: exact search over the parallel mappings of huge mixture-of-experts training.
 
 `mapsearch.solve(...)`, `check(...)`, `audit(...)`, `explain(...)`, `pareto(...)`, `sensitivity(...)`, `compare(...)`,
-`sweep(...)`, `contract_of(...)`, `rollout(...)` and `timeline(...)` are the Python API. Everything is imported on
-first use, so that `import mapsearch` loads neither a solver nor numpy.
+`sweep(...)`, `contract_of(...)`, `rollout(...)`, `rollout_front(...)` and `timeline(...)` are the Python API.
+Everything is imported on first use, so that `import mapsearch` loads neither a solver nor numpy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from mapsearch.launching.api import export
     from mapsearch.parametric import Piece, Sensitivity
     from mapsearch.pooled import TwoPools
+    from mapsearch.pooled_front import PoolFront
     from mapsearch.pooling.api import rollout
+    from mapsearch.pooling.front import rollout_front
     from mapsearch.progress import Progress
     from mapsearch.scaledown import ScaledDown
     from mapsearch.scaling.api import scale_down
@@ -62,6 +64,7 @@ __all__ = [
     "MapsearchError",
     "Model",
     "Piece",
+    "PoolFront",
     "Profile",
     "Progress",
     "RankedMapping",
@@ -80,6 +83,7 @@ __all__ = [
     "guidelines",
     "pareto",
     "rollout",
+    "rollout_front",
     "scale_down",
     "sensitivity",
     "solve",
@@ -126,7 +130,9 @@ _HOMES = {
     "Run": "mapsearch.inventories.run",
     "Progress": "mapsearch.progress",
     "TwoPools": "mapsearch.pooled",
+    "PoolFront": "mapsearch.pooled_front",
     "rollout": "mapsearch.pooling.api",
+    "rollout_front": "mapsearch.pooling.front",
 }
 
 

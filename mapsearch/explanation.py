@@ -1,6 +1,6 @@
 """The typed, versioned result of an `explain`; its JSON is what `--format json` prints.
 
-Contents: EXPLANATION_SCHEMA, Stability, RulePrice, HoleCost, Win, WhyNot, Explanation, findings.
+Contents: EXPLANATION_SCHEMA, Stability, RulePrice, HoleCost, Win, WhyNot, Explanation, findings, finding.
 """
 
 from __future__ import annotations
@@ -170,30 +170,36 @@ class Explanation(_Record):
 def findings(explanation: Explanation) -> list[dict[str, Any]]:
     """Every finding as a flat record with the same keys: what CSV and data frames show."""
     found = explanation
-    rows = [_row("binding", b.relation, b.lever, b.relax_by, b.unit, b.gain, b.unlock) for b in found.bindings]
-    rows += [_row("stability", s.input, "", s.until, s.unit, None, s.what) for s in found.stability]
-    rows += [_row("rule", r.relation, r.words, None, "", r.gain, r.unlock) for r in found.rules]
-    rows += [_row("hole", h.hole, "repair", h.repaired_tokens_per_s, "tokens/s", h.gain, h.unlock) for h in found.holes]
+    rows = [finding("binding", b.relation, b.lever, b.relax_by, b.unit, b.gain, b.unlock) for b in found.bindings]
+    rows += [finding("stability", s.input, "", s.until, s.unit, None, s.what) for s in found.stability]
+    rows += [finding("rule", r.relation, r.words, None, "", r.gain, r.unlock) for r in found.rules]
+    rows += [
+        finding("hole", h.hole, "repair", h.repaired_tokens_per_s, "tokens/s", h.gain, h.unlock) for h in found.holes
+    ]
     for name, number in found.rejections.items():
-        rows.append(_row("rejects", name, "", float(number), "", None, ""))
+        rows.append(finding("rejects", name, "", float(number), "", None, ""))
     for number, conflict in enumerate(found.conflicts, 1):
         pairs = zip(conflict.relations, conflict.sentences, strict=True)
-        rows += [_row(f"conflict {number}", name, "", None, "", None, sentence) for name, sentence in pairs]
-    rows += [_row("relaxation", r.relation, r.lever, r.to_value, r.unit, None, r.mapping) for r in found.relaxations]
+        rows += [finding(f"conflict {number}", name, "", None, "", None, sentence) for name, sentence in pairs]
+    rows += [finding("relaxation", r.relation, r.lever, r.to_value, r.unit, None, r.mapping) for r in found.relaxations]
     if found.joint is not None:
         rows += [
-            _row("joint", c.name, c.lever, c.to_value, c.unit, None, found.joint.mapping) for c in found.joint.changes
+            finding("joint", c.name, c.lever, c.to_value, c.unit, None, found.joint.mapping)
+            for c in found.joint.changes
         ]
     if found.why_not is not None:
-        rows += [_row("why not", found.why_not.wish, "", None, "", None, text) for text in found.why_not.sentences]
+        rows += [finding("why not", found.why_not.wish, "", None, "", None, text) for text in found.why_not.sentences]
     if found.mapping is not None:
-        rows += [_row("margin", m.relation, m.origin, m.margin, m.unit, None, m.reason) for m in found.mapping.margins]
+        rows += [
+            finding("margin", m.relation, m.origin, m.margin, m.unit, None, m.reason) for m in found.mapping.margins
+        ]
     return rows
 
 
-def _row(
+def finding(
     kind: str, subject: str, lever: str, value: float | None, unit: str, gain: float | None, text: str
 ) -> dict[str, Any]:
+    """One finding as a flat record."""
     return {
         "finding": kind,
         "subject": subject,

@@ -1,6 +1,6 @@
 """The typed, versioned answer about two pools: what `rollout` finds, as its JSON.
 
-Contents: TWO_POOLS_SCHEMA, ServingPlan, CutTold, LevelTold, PublishPlan, Steady, DivisionTold, TwoPools.
+Contents: TWO_POOLS_SCHEMA, ServingPlan, CutTold, LevelTold, PublishPlan, Steady, DivisionTold, Cost, TwoPools.
 """
 
 from __future__ import annotations
@@ -113,6 +113,8 @@ class PublishPlan(_Record):
     bound_s: float
     """No transfer between these pools is shorter: the bytes through the narrowest cut, over its capacity."""
     bound_cut: str
+    budget_s: float
+    """The longest publishing with which the step stays as it is."""
     lost_s: float
     """Seconds in which replicas make nothing, for one switch of versions."""
 
@@ -156,12 +158,29 @@ class DivisionTold(_Record):
     units: int
     training_devices: int
     rollout_devices: int
+    """At most."""
     bound_s: float | None
-    """No pair on it is faster; null where there is no pair."""
+    """No pair on it is faster; null where there is no pair, and under another objective."""
     status: str
     step_s: float | None
     which: str = ""
     """Of a cluster with holes or several types of device: what either side is read as."""
+    bound_per_million: float | None = None
+    """Under cost or device-hours: no pair on it takes less per million tokens."""
+    per_million: float | None = None
+    """What its best pair takes, where it was searched and is below the best so far."""
+
+
+class Cost(_Record):
+    """What consumed tokens cost; devices that neither pool uses cost nothing."""
+
+    device_hours_per_million: float
+    """Per million tokens that training consumes."""
+    per_million: float | None
+    """Price per million tokens, in the currency of the prices; null under another objective than cost."""
+    training_per_hour: float | None
+    """Price of a training device per hour."""
+    rollout_per_hour: float | None
 
 
 class TwoPools(_Record):
@@ -173,18 +192,27 @@ class TwoPools(_Record):
     run: str
     topology: str
     rollout: str
+    objective: Literal["tokens", "cost", "device-hours"] = "tokens"
+    """What is the best: most tokens per second, or the least price or device-hours per token."""
     training_devices: int
     rollout_devices: int
     training_units: list[str] = []
     """Of a cluster with holes or several types of device: the outer units that train, the others roll out."""
+    idle_devices: int = 0
+    """Of the cluster or clusters: what neither pool uses."""
     bound_s: float | None
-    """No pair of mappings on any division has a shorter step."""
+    """No pair of mappings on any division has a shorter step; null under another objective."""
+    bound_per_million: float | None = None
+    """Under cost or device-hours: no pair takes less per million tokens."""
+    gap: float | None = None
+    """How far the best may be above the bound, as a share of it; 0 when proven, null without a pair."""
+    cost: Cost | None = None
     steady: Steady | None
     mapping: RankedMapping | None
     serving: ServingPlan | None
     publishing: PublishPlan | None
     training: Answer | None
-    """The training side by itself on its part of the devices, with its proofs."""
+    """The training side by itself on its part of the devices, with its proofs; null when the time was over."""
     divisions: list[DivisionTold]
     offers: int
     """Ways to serve, over all divisions."""
@@ -200,6 +228,7 @@ class TwoPools(_Record):
     provenance: Provenance
     """Inputs of both sides as they were named, and their checksums; `rollout` is among the checksums, and
     `pool_topology` and `pool_profile` where rollout has a cluster of its own."""
+    interrupted: bool = False
     seconds: float = Field(default=0.0, exclude=True)
     """How long it took; not in the document, which is the same for the same input."""
 

@@ -10,8 +10,18 @@ import click
 from mapsearch.cli import options
 from mapsearch.cli.progress import watching
 from mapsearch.cli.render import emit
-from mapsearch.cli.solved import inputs_for, names_of, read_result, run_options_of, tell_differing
-from mapsearch.errors import ExitCode
+from mapsearch.cli.solved import (
+    TWO_POOLS,
+    inputs_for,
+    names_of,
+    ranked_name,
+    read_result,
+    run_options_of,
+    schema_of,
+    tell_differing,
+    two_pools,
+)
+from mapsearch.errors import ExitCode, InputError, UsageError
 from mapsearch.interrupts import Interrupts
 
 if TYPE_CHECKING:
@@ -21,11 +31,11 @@ if TYPE_CHECKING:
 
 
 @click.command("explain", short_help="What binds a mapping, why nothing fits, or why not that one.")
-@click.argument("answer", metavar="[ANSWER.json]", required=False)
+@click.argument("answer", metavar="[ANSWER.json[#RANK]]", required=False)
 @options.input_options
 @options.constraint_options
 @options.devices_option
-@click.option("--rank", type=click.IntRange(1, 1000), default=1, show_default=True, help="Which mapping to explain.")
+@click.option("--rank", type=click.IntRange(1, 1000), metavar="N", help="Which mapping to explain.  [default: 1]")
 @click.option(
     "--why-not",
     metavar="MAPPING.yaml|AXIS=VALUE,...",
@@ -50,7 +60,7 @@ def command(
     topology: str | None,
     profile: str | None,
     devices: int | None,
-    rank: int,
+    rank: int | None,
     why_not: str | None,
     stability: bool,
     holes: bool,
@@ -66,6 +76,10 @@ def command(
 ) -> int:
     """What binds the fastest mapping and what relaxing it would gain; or why nothing fits and the least change.
 
+    An answer names its own inputs, and options win over them. An answer of `mapsearch rollout` is explained on both
+    sides: training by itself, what limits the replicas, the four constraints between the pools, and the least change
+    of each input that shortens the step, both mappings searched again.
+
     With --why-not: what another mapping breaks and the nearest edit that fits, or what it loses against the fastest
     and the least change of inputs at which it would win. Exit 0 when it fits, 3 when it does not.
 
@@ -73,8 +87,15 @@ def command(
     and the inputs are the same, so that the question takes half the time.
     """
     options.check_output(output)
+    if answer is not None and schema_of(answer) == TWO_POOLS:
+        given = {"model": model, "run": run, "topology": topology, "profile": profile, "devices": devices}
+        refused = {"--why-not": why_not, "--holes": holes, "--weights": weights, **_changed(run_options)}
+        return _pools(
+            ranked_name(answer, rank), given, refused, bindings=bindings, conflicts=conflicts, stable=stability,
+            time_limit=time_limit, shape=(format_, output, quiet, verbose),
+        )  # fmt: skip
     with Interrupts() as interrupts:
-        known = None if answer is None else _answer(answer)
+        known, rank = (None, rank or 1) if answer is None else _answer(answer, rank)
         about = known.provenance if known else None
         told = inputs_for(
             about, model=model, run=run, topology=topology, profile=profile, devices=devices, run_options=run_options
@@ -105,10 +126,57 @@ def command(
     return exit_code(found, interrupted=interrupts.seen)
 
 
-def _answer(name: str) -> Answer:
+def _changed(run_options: dict[str, Any]) -> dict[str, Any]:
+    """Options of the run that were given, as they are written."""
+    return {f"--{name.replace('_', '-')}": value for name, value in run_options.items()}
+
+
+def _answer(answer: str, rank: int | None) -> tuple[Answer, int]:
+    """An answer of `solve`, and the rank that is asked about. Raises InputError."""
     from mapsearch.answer import SCHEMA, Answer
 
-    return read_result(Answer, name, SCHEMA, "solve")
+    path, mark, written = answer.rpartition("#") if "#" in answer else (answer, "", "")
+    if mark and not (written.isdigit() and int(written) > 0):
+        raise InputError(f"the rank after # is a whole number from 1 on, not {written!r}", file=path)
+    ranked_name(answer, rank)
+    return read_result(Answer, path, SCHEMA, "solve"), rank or int(written or 1)
+
+
+def _pools(
+    name: str,
+    given: dict[str, Any],
+    refused: dict[str, Any],
+    *,
+    bindings: int,
+    conflicts: int,
+    stable: bool,
+    time_limit: float | None,
+    shape: tuple[str | None, str | None, bool, bool],
+) -> int:
+    """An answer about two pools, explained. Raises UsageError for an option that asks about training alone."""
+    wrong = next((option for option, value in refused.items() if value), None)
+    if wrong is not None:
+        raise UsageError(
+            "asks about training alone; give it with the inputs and --devices of the training side", field=wrong
+        )
+    format_, output, quiet, verbose = shape
+    with Interrupts() as interrupts:
+        with watching(quiet=quiet) as progress:
+            from mapsearch.pooling.answers import pools_of
+            from mapsearch.pooling.explain import explain_pools
+
+            answer = two_pools(name)
+            pools = pools_of(answer, **given)
+            found = explain_pools(
+                answer, pools, file=name, bindings=bindings, conflicts=conflicts, stable=stable, time_limit=time_limit,
+                progress=progress,
+            )  # fmt: skip
+        emit(found, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
+        tell_differing(answer.provenance, found.provenance, quiet=quiet)
+        sys.stdout.flush()
+    return options.exit_code(
+        found.status, held=answer.mapping is not None, interrupted=interrupts.seen or found.interrupted
+    )
 
 
 def _wish(given: str) -> str | Mapping:

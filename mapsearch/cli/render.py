@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mapsearch.loop import LoopReport
     from mapsearch.parametric import Sensitivity
     from mapsearch.placement import Placement
+    from mapsearch.pools_explained import PoolsExplanation
     from mapsearch.reproduction import Reproduction
     from mapsearch.scaledown import ScaledDown
     from mapsearch.verdict import Verdict
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         | Explanation
         | Guidelines
         | Placement
+        | PoolsExplanation
         | ScaledDown
         | Verdict
         | Contract

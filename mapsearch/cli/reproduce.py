@@ -15,7 +15,7 @@ from mapsearch.interrupts import Interrupts
 @click.argument("folder", metavar="DIR")
 @options.output_options
 def command(*, folder: str, format_: str | None, output: str | None, quiet: bool, verbose: bool) -> int:
-    """Solve a folder that `mapsearch solve -o DIR/` wrote again: the same answer, or not, and what has changed.
+    """Solve a folder of `mapsearch solve -o DIR/` or `mapsearch rollout -o DIR/` again, and say what has changed.
 
     Every changed field of every document is named with its value before and after, whether it changes the answer or
     not, and every version of mapsearch and of its libraries that differs. Where several changed and the answer is
@@ -25,9 +25,15 @@ def command(*, folder: str, format_: str | None, output: str | None, quiet: bool
     options.check_output(output)
     with Interrupts() as interrupts:
         with watching(quiet=quiet) as progress:
+            from mapsearch.reproducing.bundle import read_lock
             from mapsearch.reproducing.repeat import reproduce
 
-            found = reproduce(folder, progress=progress)
+            if "rollout" in read_lock(folder).documents:
+                from mapsearch.pooling.repeat import reproduce_pools
+
+                found = reproduce_pools(folder, progress=progress)
+            else:
+                found = reproduce(folder, progress=progress)
         emit(found, format_=options.output_format(format_, output), output=output, verbose=verbose, quiet=quiet)
     if interrupts.seen:
         return ExitCode.INTERRUPTED

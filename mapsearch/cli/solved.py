@@ -1,7 +1,7 @@
 """A mapping on the command line, and what it was solved for: an answer names its inputs, options win over them.
 
-Contents: read_mapping, ranked_name, notes_of, names_of, run_of, run_options_of, changed, inputs_for, differing,
-tell_differing, read_result.
+Contents: TWO_POOLS, read_mapping, schema_of, two_pools, ranked_name, notes_of, names_of, run_of, run_options_of,
+changed, inputs_for, differing, tell_differing, read_result.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from mapsearch.answer import Provenance
     from mapsearch.inventories.mapping import Mapping
     from mapsearch.inventories.run import Run
+    from mapsearch.pooled import TwoPools
 
     R = TypeVar("R", bound=BaseModel)
 
 _ANSWER = "mapsearch.answer/"
+TWO_POOLS = "mapsearch.rollout/1"
 
 
 def ranked_name(name: str, rank: int | None) -> str:
@@ -105,7 +107,9 @@ def notes_of(name: str) -> list[str] | None:
     from mapsearch import documents
 
     data = documents.load(name.rpartition("#")[0] if "#" in name else name)
-    return list(data["notes"]) if isinstance(data, dict) and str(data.get("schema", "")).startswith(_ANSWER) else None
+    if _schema(data) == TWO_POOLS:
+        data = data.get("training")
+    return list(data["notes"]) if _schema(data).startswith(_ANSWER) else None
 
 
 def names_of(about: Provenance | None) -> dict[str, str]:
@@ -123,6 +127,38 @@ def differing(before: Provenance | None, now: Provenance | None) -> list[str]:
     return [kind for kind, digest in before.input_sha256.items() if now.input_sha256.get(kind, digest) != digest]
 
 
+def _schema(data: Any) -> str:
+    """The schema that a document says; empty where it says none."""
+    return str(data.get("schema", "")) if isinstance(data, dict) else ""
+
+
+def schema_of(name: str) -> str:
+    """The schema that a file says, `#RANK` apart; empty where it says none. Raises InputError."""
+    from mapsearch import documents
+
+    return _schema(documents.load(name.rpartition("#")[0] or name))
+
+
+def two_pools(name: str) -> TwoPools:
+    """An answer about two pools. Raises InputError, also for a rank beyond its one mapping."""
+    from mapsearch.pooling.contracts import read_answer
+
+    path, mark, rank = name.rpartition("#") if "#" in name else (name, "", "")
+    if mark and rank != "1":
+        raise InputError(f"is about two pools and holds one training mapping, so there is no rank {rank}", file=path)
+    return read_answer(path)
+
+
+def _of_pools(name: str) -> tuple[Mapping, Provenance]:
+    """The training mapping of an answer about two pools, and what its side was solved for. Raises InputError."""
+    from mapsearch.api import mapping_given
+
+    found = two_pools(name)
+    if found.mapping is None or found.training is None:
+        raise InputError(f"holds no pair of mappings (status {found.status}); explain says why", file=name)
+    return mapping_given(found.mapping), found.training.provenance
+
+
 def read_mapping(name: str) -> tuple[Mapping, Provenance | None]:
     """The mapping of a file, and where it came from when the file is an answer. Raises InputError."""
     from mapsearch import documents
@@ -131,6 +167,8 @@ def read_mapping(name: str) -> tuple[Mapping, Provenance | None]:
 
     path, mark, rank = name.rpartition("#") if "#" in name else (name, "", "")
     data = documents.load(path)
+    if _schema(data) == TWO_POOLS:
+        return _of_pools(name)
     if not (isinstance(data, dict) and str(data.get("schema", "")).startswith(_ANSWER)):
         if mark:
             raise InputError("is not an answer of `mapsearch solve`, so #RANK picks nothing from it", file=path)

@@ -13,6 +13,7 @@ from mapsearch.contracting.domains import DOMAINS, Domain
 from mapsearch.contracting.measured import held_against, read_measurement
 from mapsearch.costs.estimate import Point, layout_trouble, point_of
 from mapsearch.errors import InputError
+from mapsearch.expert_load import ExpertLoad
 from mapsearch.inputs import Inputs, read_for, read_inputs
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.measurement import Measurement
@@ -36,11 +37,13 @@ def contract_of(
     devices: int | None = None,
     measured: str | Measurement | None = None,
     pool: Pool | None = None,
+    load: ExpertLoad | None = None,
     source: str = "mapping",
 ) -> Contract:
     """The contract of one mapping in ten domains; `measured` holds it against a file of measurements.
 
-    `pool` is what is known of the rollout side; domains 8 and 9 name what is missing of it. `source` is what the
+    `pool` is what is known of the rollout side; domains 8 and 9 name what is missing of it. `load` is a result of
+    `mapsearch experts`, whose loads domain 4 then takes. `source` is what the
     mapping is called in the origins of the rows.
     Raises MapsearchError when an input cannot be read, or the mapping has no place or no layout on the cluster.
     """
@@ -56,6 +59,7 @@ def contract_of(
         source=source,
         band=band_of(inputs.facts),
         pool=pool or Pool(),
+        load=load,
     )
     contract = _contract(case, point, inputs)
     if measured is None:

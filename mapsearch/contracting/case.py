@@ -18,6 +18,8 @@ from mapsearch.contract import Band, Origin, Recipe, Row, Sense, Verdict
 from mapsearch.costs.estimate import Estimate, Point, estimate_point, number, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError
+from mapsearch.expert_load import ExpertLoad
+from mapsearch.inventories.manifest import Manifest
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
@@ -69,6 +71,34 @@ class Pool:
     least_queue_tokens: float | None = None
     version_lag: float | None = None
     """Versions that a sample may be older than the weights that train on it."""
+    lag: float | None = None
+    """Versions that samples are older at most; computed where it is not given."""
+    step_s: float | None = None
+    """The step of both pools together; that of training by itself where it is not given."""
+    transfer_s: float | None = None
+    publish_s: float | None = None
+    """Where stages overlap; their sum where it is not given."""
+    budget_s: float | None = None
+    """Longest publishing that keeps the step; computed where it is not given."""
+    bound_s: float | None = None
+    """No transfer between the pools is shorter."""
+    peers: int | None = None
+    """Ranks of one replica that a training rank sends to, at most."""
+    pair_bytes: float | None = None
+    sent_bytes: float | None = None
+    received_bytes: float | None = None
+    tp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    """Of one replica."""
+    sequences: int | None = None
+    """Requests under way in a replica."""
+    gemm_format: str | None = None
+    kv_format: str | None = None
+    in_flight: str | None = None
+    """What happens to requests under way when their replica switches."""
+    manifest: Manifest | None = None
+    """Of a published version."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +110,8 @@ class ContractCase:
     source: str
     band: ErrorBand | None = None
     pool: Pool = field(default_factory=Pool)
+    load: ExpertLoad | None = None
+    """Loads of the router, measured or synthetic."""
 
     @property
     def facts(self) -> Facts:

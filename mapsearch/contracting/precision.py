@@ -9,6 +9,7 @@ from functools import partial
 
 from mapsearch.contract import Row
 from mapsearch.contracting.case import ContractCase
+from mapsearch.contracting.rollout_side import precision_rows
 from mapsearch.costs import volumes
 from mapsearch.costs.compute import ALIGNMENT
 from mapsearch.costs.parameters import ledger
@@ -26,7 +27,7 @@ FORMS = {"fp8-tensor": "fp8-tensor", "fp8-block": "fp8-block", "mxfp8": "mxfp8",
 
 def rows(case: ContractCase) -> list[Row]:
     """Formats of this run, bytes of scales, and the comparisons that a narrow format owes."""
-    return [*_formats(case), *_scales(case), *_comparisons(case)]
+    return [*_formats(case), *_scales(case), *_comparisons(case), *precision_rows(case)]
 
 
 def narrow(case: ContractCase) -> bool:

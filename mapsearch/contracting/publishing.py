@@ -11,6 +11,7 @@ from functools import partial
 
 from mapsearch.contract import Row
 from mapsearch.contracting.case import ContractCase
+from mapsearch.contracting.rollout_side import layout_rows, manifest_row
 from mapsearch.costs import publishing, rollout
 from mapsearch.costs.parameters import ledger
 
@@ -25,15 +26,11 @@ NEEDS = {
     "transfer": "rollout.bytes_per_s, rollout.replicas and rollout.weight_format",
 }
 """Stage: the facts of the rollout side that it needs."""
-MANIFEST = (
-    "train_version, rollout_version, fp8_format, scaling_recipe, sharding_layout, checksum, activation_time, "
-    "rollback_parent"
-)
 
 
 def rows(case: ContractCase) -> list[Row]:
     """Bytes, stages, T_pub against its budget, and the manifest."""
-    return [*_bytes(case), *_stages(case), *_publish(case), _manifest(case)]
+    return [*_bytes(case), *_stages(case), *layout_rows(case), *_publish(case), manifest_row(case)]
 
 
 def _bytes(case: ContractCase) -> list[Row]:
@@ -83,6 +80,8 @@ def _seconds(case: ContractCase) -> dict[str, float | None]:
 def publish_transfer_s(case: ContractCase) -> float | None:
     """Least seconds to bring the weights to every replica; None where the rollout side is not given. Source: F1.7."""
     pool = case.pool
+    if pool.transfer_s is not None:
+        return pool.transfer_s
     if pool.bytes_per_s is None or pool.weight_format is None or pool.replicas is None:
         return None
     count = case.model.nominal_parameters or ledger(model=case.model).total
@@ -120,9 +119,10 @@ def _publish(case: ContractCase) -> list[Row]:
     absent = [name for name, value in found.items() if value is None]
     known = {f"{name}_s": value for name, value in found.items() if value is not None}
     total = None if absent else float(publishing.serial_publish_s(**known))
+    total = total if pool.publish_s is None else pool.publish_s
     lag, made, queue = pool.version_lag, pool.generate_s, pool.queue_tokens
-    budget = None
-    if lag is not None and made is not None and queue is not None:
+    budget = pool.budget_s
+    if budget is None and lag is not None and made is not None and queue is not None:
         estimate = case.estimate
         budget = float(rollout.publish_budget_s(lag, made, queue, estimate.tokens_per_s, estimate.step_time_s))
     needs = [NEEDS[name] for name in absent]
@@ -131,7 +131,7 @@ def _publish(case: ContractCase) -> list[Row]:
         case.row(
             "publish.time_s",
             8,
-            "T_pub: quantise, reshard, transfer, verify and switch, one after the other",
+            "T_pub: quantise, reshard, transfer, verify and switch",
             total,
             "s",
             kind="model",
@@ -145,16 +145,3 @@ def _publish(case: ContractCase) -> list[Row]:
             parts=[f"publish.{name}_s" for name in found],
         )
     ]
-
-
-def _manifest(case: ContractCase) -> Row:
-    return case.missing(
-        "publish.manifest",
-        8,
-        f"fields of the manifest that goes with every version: {MANIFEST}",
-        "word",
-        needs="rollout.weight_format and the manifest of a published version",
-        formula="F1.7",
-        record="the manifest of every published version",
-        compute="every field is there, and the checksum is that of what the replica has loaded",
-    )

@@ -13,6 +13,7 @@ from typing import Any
 from mapsearch.contract import Row
 from mapsearch.contracting.case import ContractCase
 from mapsearch.contracting.publishing import publish_transfer_s
+from mapsearch.contracting.rollout_side import one_version_row
 from mapsearch.costs import publishing, rollout
 
 _SIDES = "tokens that entered training batches, and tokens that rollout finished and the filter kept, by minute"
@@ -20,7 +21,7 @@ _SIDES = "tokens that entered training batches, and tokens that rollout finished
 
 def rows(case: ContractCase) -> list[Row]:
     """Rates, waiting, queue, age, and one version per request."""
-    return [*_rates(case), *_waiting(case), *_queue(case), *_age(case), _one_version(case)]
+    return [*_rates(case), *_waiting(case), *_queue(case), *_age(case), one_version_row(case)]
 
 
 def _or_missing(case: ContractCase, name: str, meaning: str, value: Any, unit: str, *, needs: str, **told: Any) -> Row:
@@ -29,6 +30,12 @@ def _or_missing(case: ContractCase, name: str, meaning: str, value: Any, unit: s
         texts = {key: told[key] for key in ("record", "compute")}
         return case.missing(name, 9, meaning, unit, needs=needs, formula="F1.8", **texts)
     return case.row(name, 9, meaning, float(value), unit, formula="F1.8", kind="model", origins=(), **told)
+
+
+def _consumed(case: ContractCase) -> float:
+    """Tokens per second that training takes: of the step of both pools, where it is known."""
+    step_s = case.pool.step_s
+    return case.estimate.tokens_per_s if step_s is None else float(case.run.tokens_per_step) / step_s
 
 
 def _rates(case: ContractCase) -> list[Row]:
@@ -59,13 +66,13 @@ def _rates(case: ContractCase) -> list[Row]:
         _or_missing(
             case,
             "async.rollout_tokens_per_s",
-            "lambda_roll: effective tokens per second of rollout, after the filter; at least lambda_train",
+            "lambda_roll: effective tokens per second of rollout, after the filter; at least what is consumed",
             case.pool.rollout_tokens_per_s,
             "tokens/s",
             needs="rollout.rollout_tokens_per_s",
-            limit=case.estimate.tokens_per_s,
+            limit=_consumed(case),
             sense=">=",
-            why="lambda_train",
+            why="lambda_train" if case.pool.step_s is None else "tokens per second of the step of both pools",
             record=_SIDES,
             compute="tokens that the filter kept over time",
         ),
@@ -74,6 +81,7 @@ def _rates(case: ContractCase) -> list[Row]:
 
 def _waiting(case: ContractCase) -> list[Row]:
     step, batch, rate = case.estimate.step_time_s, float(case.run.tokens_per_step), case.pool.rollout_tokens_per_s
+    planned = 0.0 if case.pool.step_s is None else max(0.0, case.pool.step_s - step)
     row = partial(_or_missing, case, needs="rollout.rollout_tokens_per_s", record="seconds of every step, by activity")
     return [
         row(
@@ -88,8 +96,8 @@ def _waiting(case: ContractCase) -> list[Row]:
             "seconds per step that training waits for tokens",
             None if rate is None else rollout.wait_s(step, batch, rate),
             "s",
-            limit=0.0,
-            why="no sustained starvation",
+            limit=planned,
+            why="no sustained starvation" if case.pool.step_s is None else "no more than in the step of both pools",
             compute="seconds per step in which the trainer waits for its batch, mean over an hour",
         ),
         row(
@@ -104,7 +112,7 @@ def _waiting(case: ContractCase) -> list[Row]:
 
 def _queue(case: ContractCase) -> list[Row]:
     pool = case.pool
-    tokens, rate = pool.queue_tokens, case.estimate.tokens_per_s
+    tokens, rate = pool.queue_tokens, _consumed(case)
     needs = "rollout.queue_tokens"
     row = partial(_or_missing, case, needs=needs, record="Q: tokens in the queue, every minute")
     return [
@@ -148,8 +156,8 @@ def _age(case: ContractCase) -> list[Row]:
     pool, estimate = case.pool, case.estimate
     stages = (pool.quantise_s, pool.reshard_s, pool.verify_s, pool.switch_s)
     moved = publish_transfer_s(case)
-    lag = None
-    if moved is not None and None not in stages and None not in (pool.generate_s, pool.queue_tokens):
+    lag = pool.lag
+    if lag is None and moved is not None and None not in stages and None not in (pool.generate_s, pool.queue_tokens):
         took = publishing.serial_publish_s(stages[0], stages[1], moved, stages[2], stages[3])
         rates = (estimate.tokens_per_s, estimate.step_time_s)
         lag = float(rollout.version_lag_bound(pool.generate_s, took, pool.queue_tokens, *rates))
@@ -177,16 +185,3 @@ def _age(case: ContractCase) -> list[Row]:
             compute="tokens of the batches between the two versions",
         ),
     ]
-
-
-def _one_version(case: ContractCase) -> Row:
-    return case.missing(
-        "async.one_version",
-        9,
-        "one request is served by one version: prefill, every decode step and every expert",
-        "word",
-        needs="rollout.version policy of the serving side",
-        formula="F1.8",
-        record="version that served prefill and each decode step of a request, on every rank",
-        compute="one version per request",
-    )

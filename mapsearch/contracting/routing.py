@@ -11,6 +11,7 @@ from typing import Any
 from mapsearch.axes import Dispatcher
 from mapsearch.contract import Row
 from mapsearch.contracting.case import ContractCase, Text
+from mapsearch.contracting.rollout_side import loads_of, routing_rows
 from mapsearch.costs import routing
 from mapsearch.costs.estimate import number
 
@@ -58,7 +59,7 @@ def rows(case: ContractCase) -> list[Row]:
     """Assignments, loads, capacity, and what padding or skew multiplies."""
     if case.model.moe is None:
         return []
-    return [*_domain(case), *_capacity(case), *_source_rank(case), *_loads(case), *_spread(case)]
+    return [*_domain(case), *_capacity(case), *_source_rank(case), *_loads(case), *_spread(case), *routing_rows(case)]
 
 
 def _domain(case: ContractCase) -> list[Row]:
@@ -177,6 +178,8 @@ def _loads(case: ContractCase) -> list[Row]:
         "variation": 0.0,
         "drop_rate": 0.0,
     }
+    if case.load is not None:
+        values |= loads_of(case, case.load, mean)
     hot = "run.routing.capacity_factor: above it tokens are dropped"
     dropped = f"{EVEN}, which drops nothing at {run.capacity_factor:g}" if padded else "the dispatcher drops nothing"
     each: dict[str, dict[str, Any]] = {
@@ -187,7 +190,11 @@ def _loads(case: ContractCase) -> list[Row]:
     if padded:
         each["expert_skew"] = {"limit": run.capacity_factor, "why": hot, "verdict": "must be measured"}
     origins = ["run.routing.rank_skew"]
-    return case.tabled("routing", 4, LOADED, values, each, formula="F1.4", record=LOADS, origins=origins, why=EVEN)
+    why = EVEN
+    if case.load is not None:
+        why = f"{case.load.source} ({case.load.origin})"
+        each = {name: {**told, "why": why} for name, told in each.items()}
+    return case.tabled("routing", 4, LOADED, values, each, formula="F1.4", record=LOADS, origins=origins, why=why)
 
 
 def _spread(case: ContractCase) -> list[Row]:

@@ -318,8 +318,13 @@ def peak_flops(facts: Facts) -> float:
 
 def layers_per_stage(mapping: Mapping, facts: Facts) -> list[int]:
     """Layers of each pipeline stage, MTP modules included; for DualPipe, of either direction's pipeline."""
-    schedule = Schedule.ONE_F_ONE_B if mapping.schedule == Schedule.DUALPIPE else int(mapping.schedule)
-    return list(map(int, stages_of(mapping.pp, schedule, mapping.cut, model=facts.model, run=facts.run).layers))
+    return layers_of(mapping.pp, int(mapping.schedule), mapping.cut, facts)
+
+
+def layers_of(pp: int, schedule: int, cut: Cut, facts: Facts) -> list[int]:
+    """The same by axes of a mapping."""
+    straight = Schedule.ONE_F_ONE_B if schedule == Schedule.DUALPIPE else schedule
+    return list(map(int, stages_of(pp, straight, cut, model=facts.model, run=facts.run).layers))
 
 
 def breakdown_s(point: Point) -> dict[str, float]:

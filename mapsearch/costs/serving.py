@@ -1,7 +1,7 @@
 """One replica that serves a model: memory, and seconds of a forward pass (FORMULAS 1.4, 1.5, 1.7).
 
-Contents: ServingFacts, touched_experts, weight_bytes, cache_bytes_per_sequence, buffer_bytes, hbm_limit_bytes,
-most_sequences, forward_parts_s, PARTS.
+Contents: ServingFacts, touched_experts, scale_bytes, weight_bytes, cache_bytes_per_sequence, buffer_bytes,
+hbm_limit_bytes, most_sequences, forward_parts_s, PARTS.
 
 A replica is TP x DP devices: attention is split over TP and copied DP times, each copy with its own requests; the
 experts of a layer are spread over all of them, EP ways by expert and TP x DP / EP ways by width. Devices are
@@ -52,17 +52,27 @@ def touched_experts(tokens: Num, *, model: Model) -> Floats:
     return np.asarray(moe.experts * (1.0 - (1.0 - moe.top_k / moe.experts) ** np.asarray(tokens, dtype=np.float64)))
 
 
+def _quantised(tp: int, dp: int, ep: int, model: Model) -> float:
+    """Parameters on the fullest device of a replica that are served in the format of the weights."""
+    linear = model.layers * float(parameters.attention_parameters(tp, model=model))
+    linear += model.dense_layers * float(parameters.dense_ffn_parameters(tp, model=model))
+    linear += model.moe_layers * float(parameters.shared_expert_parameters(tp, model=model))
+    return linear + model.moe_layers * float(parameters.expert_parameters(tp * dp // ep, ep, model=model))
+
+
+def scale_bytes(tp: int, dp: int, ep: int, *, model: Model, serving: Serving) -> float:
+    """Scales among the weights on the fullest device of a replica. Axes: tp, dp, ep. Unit: bytes. Source: F1.7."""
+    linear, weights = _quantised(tp, dp, ep, model), FORMATS[serving.weights]
+    return float(publish_bytes(linear, weights)) - linear * weights.weight_bytes
+
+
 def weight_bytes(tp: int, dp: int, ep: int, *, model: Model, serving: Serving) -> float:
     """Weights and scales on the fullest device of a replica; embeddings, head, norms and router in BF16.
 
     Axes: tp, dp, ep. Unit: bytes. Source: F1.7, F3.1. Ignores: scales of edge blocks; MTP modules, which are
     not served.
     """
-    split = tp * dp // ep
-    linear = model.layers * float(parameters.attention_parameters(tp, model=model))
-    linear += model.dense_layers * float(parameters.dense_ffn_parameters(tp, model=model))
-    linear += model.moe_layers * float(parameters.shared_expert_parameters(tp, model=model))
-    linear += model.moe_layers * float(parameters.expert_parameters(split, ep, model=model))
+    linear = _quantised(tp, dp, ep, model)
     plain = model.layers * float(parameters.norm_parameters(model=model))
     plain += model.moe_layers * float(parameters.router_parameters(model=model))
     plain += float(parameters.embedding_parameters(tp, model=model) + parameters.output_parameters(tp, model=model))

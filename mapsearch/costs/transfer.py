@@ -1,7 +1,7 @@
 """Weights from the training pool to the rollout pool: who sends what to whom, and how long it takes (FORMULAS 1.7).
 
-Contents: Layout, shares, layout_bytes, stage_parts, stage_shares, sent_share, Route, transfer_parts_s, transfer_s,
-bound_parts_s, transfer_bound_s, stages_s, publish_s.
+Contents: Layout, shares, layout_bytes, stage_parts, stage_shares, sent_shares, sent_share, Route, transfer_parts_s,
+transfer_s, bound_parts_s, transfer_bound_s, stages_s, publish_s.
 
 A weight is cut by position: attention and dense layers along their TP width, experts by number and by width. Each
 rollout rank receives what it holds; of the training ranks that hold a piece each sends an equal part.
@@ -86,6 +86,12 @@ def stage_shares(model: Model, stages: Sequence[int]) -> Floats:
     """Share of all parameters on each pipeline stage. Unit: none. Source: F3.1."""
     dense, experts = stage_parts(model, stages)
     return dense + experts
+
+
+def sent_shares(dense: Floats, experts: Floats, copies: float) -> Floats:
+    """Share of each stage in what is sent, when dense weights go so many times beside the experts. Unit: none."""
+    sent = copies * dense + experts
+    return np.asarray(sent / sent.sum())
 
 
 def sent_share(stage_share: Floats, devices: int) -> float:

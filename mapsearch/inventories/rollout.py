@@ -72,6 +72,8 @@ class Pool(Record):
     """Its own cluster, by name or file; left out: whole outer units of the training cluster, split by the search."""
     profile: str | None = None
     """Efficiencies of its own cluster. Left out: those of training on the same device, else the built-in ones."""
+    price_per_hour: float | None = Field(default=None, gt=0)
+    """Of one device, for the objective cost. Left out: `price_per_hour` of its cluster's device."""
     link: Link = Link()
 
 

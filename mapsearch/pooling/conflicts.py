@@ -144,15 +144,15 @@ class JointProbe:
 
     def _server(self, kept: frozenset[str], part: Part) -> Server:
         """The server under some of its constraints."""
-        rollout = self.pools.rollout
-        inside = rollout.serving.model_dump()
+        rollout, inside = self.pools.rollout, self.pools.rollout.serving
         if "rollout.sizes" not in kept:
             ways = [2**power for power in range(part.serving.fabric.devices.bit_length())]
-            inside |= {axis: sorted({*inside[axis], *ways}) for axis in ("tp", "dp", "ep")}
+            wide = {axis: sorted({*getattr(inside, axis), *ways}) for axis in ("tp", "dp", "ep")}
+            inside = inside.model_copy(update=wide)
         if "rollout.kinds" not in kept:
-            inside |= {"prefill_decode_split": False}
+            inside = inside.model_copy(update={"prefill_decode_split": False})
         changes = {"serving": inside} | ({} if "rollout.concurrency" in kept else {"concurrency": ENDLESS})
-        changed = rollout.replaced(**changes)
+        changed = rollout.model_copy(update=changes)
         return Server(self.pools.model, changed, demand_of(changed, float(self.pools.run.tokens_per_step)))
 
 
@@ -245,34 +245,28 @@ def _statement(core: list[str]) -> str:
 
 
 def _sentence(probe: JointProbe, part: Part, name: str) -> str:
-    pools = probe.pools
-    rollout, sizes = pools.rollout, pools.rollout.serving
-    queue = rollout.queue
-    if name == "devices":
-        total = fabric_devices(pools)
-        return (
-            f"a device is in one pool: of {total:,} devices training has at most "
-            f"{part.training.fabric.devices:,} where a replica fits beside it"
-        )
-    if name == "queue":
-        return (
-            f"the queue holds {queue.held_batches:g} batches and takes {queue.most_batches:g} at most, so that the "
-            "next batch never comes together beside them"
-        )
-    if name == "versions":
-        least = least_versions(queue.held_batches, rollout.publishing.every)
-        return (
-            f"a sample may be {rollout.versions} versions old, but waiting in a queue of {queue.held_batches:g} batches "
-            f"and publishing every {rollout.publishing.every} steps alone take {least}, so none is ever young enough"
-        )
+    """A constraint of the rollout side or of both, with its numbers."""
     if name == "rollout.hbm":
         return _memory_sentence(probe, part)
-    if name == "rollout.concurrency":
-        return f"requests under way are at most {rollout.concurrency:,} over all replicas (rollout concurrency)"
-    if name == "rollout.kinds":
-        return "prompts have replicas of their own (rollout serving.prefill_decode_split), so that two are needed"
+    pools, rollout, sizes = probe.pools, probe.pools.rollout, probe.pools.rollout.serving
+    queue, every = rollout.queue, rollout.publishing.every
     tp, dp, ep = (", ".join(str(one) for one in sorted(set(ways))) for ways in (sizes.tp, sizes.dp, sizes.ep))
-    return f"a replica is cut by tp {tp}, dp {dp} and ep {ep} (rollout serving)"
+    told = {
+        "queue": f"the queue holds {queue.held_batches:g} batches and takes {queue.most_batches:g} at most, so that "
+        "the next batch never comes together beside them",
+        "versions": f"a sample may be {rollout.versions} versions old, but waiting in a queue of "
+        f"{queue.held_batches:g} batches and publishing every {every} steps alone take "
+        f"{least_versions(queue.held_batches, every)}, so none is ever young enough",
+        "rollout.concurrency": f"requests under way are at most {rollout.concurrency:,} over all replicas",
+        "rollout.kinds": "prompts have replicas of their own, so that two replicas are needed",
+        "rollout.sizes": f"a replica is cut by tp {tp}, dp {dp} and ep {ep}",
+    }
+    if name == "devices":
+        return (
+            f"a device is in one pool: of {fabric_devices(pools):,} devices training has at most "
+            f"{part.training.fabric.devices:,} where a replica fits beside it"
+        )
+    return told[name]
 
 
 def fabric_devices(pools: Pools) -> int:

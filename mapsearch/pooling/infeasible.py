@@ -16,10 +16,9 @@ from mapsearch.pooling.least import least_value
 from mapsearch.pooling.levers import PoolLever, limit_levers
 from mapsearch.pooling.problem import Pools
 from mapsearch.pooling.split import Pair, best_pair, offer_bounds
-from mapsearch.solver.explain.probe import OutOfTime
+from mapsearch.solver.explain.probe import OutOfTime, Probe
 from mapsearch.solver.explain.sentences import described
 from mapsearch.solver.problem import problem_of
-from mapsearch.solver.search import search
 
 SHARE = 0.005
 """To which share of its value the least change of a number is found."""
@@ -102,9 +101,8 @@ def fits(pools: Pools, deadline: float | None = None) -> bool:
         offers = pools.server.offers(part.serving)
         if not any(math.isfinite(bound) for bound in offer_bounds(pools, part, offers)):
             continue
-        found = search(problem_of(part.training), 1, first=True, deadline=deadline)
-        if found.top:
+        # A probe looks at memory before it looks at times: most questions end there.
+        problem = problem_of(part.training)
+        if Probe(problem, deadline).fits(problem) is not None:
             return True
-        if not found.complete:
-            raise OutOfTime
     return False

@@ -25,7 +25,9 @@ def least_value(lever: PoolLever, works: Callable[[float], bool], share: float) 
     def true(value: float) -> bool:
         try:
             return works(value)
-        except InputError:  # the cluster does not come in this size
+        except InputError:
+            if not lever.gaps:
+                raise
             return False
 
     if lever.choice:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mapsearch.constraints.capacity import bytes_text
 from mapsearch.inputs import read_inputs
-from mapsearch.pooling.problem import Part, Pools
+from mapsearch.pooling.problem import Pools
 from mapsearch.topologies import fabric_of
 from mapsearch.topologies.scale import scaled
 from mapsearch.topologies.spec import Topology
@@ -42,6 +42,8 @@ class PoolLever:
     """True when the training side changes with it, so that it has to be searched again."""
     choice: str = ""
     """What is chosen instead, where it is no number."""
+    gaps: bool = False
+    """True where not every value can be: a cluster does not come in all sizes."""
     exact: tuple[float, ...] = ()
     """The only values worth trying, nearest first, where the limit itself says them."""
 
@@ -54,19 +56,20 @@ def on_topology(pools: Pools, topology: Topology) -> Pools:
 
 
 def _with(pools: Pools, **changes: Any) -> Pools:
-    return replace(pools, rollout=pools.rollout.replaced(**changes))
+    # Copied, not read again: what is read needs its units.
+    return replace(pools, rollout=pools.rollout.model_copy(update=changes))
 
 
 def _inside(pools: Pools, field: str, **changes: Any) -> Pools:
-    return _with(pools, **{field: {**getattr(pools.rollout, field).model_dump(), **changes}})
+    return _with(pools, **{field: getattr(pools.rollout, field).model_copy(update=changes)})
 
 
-def number_levers(pools: Pools, part: Part) -> list[PoolLever]:
-    """Numbers whose change may shorten the step, cheapest to try first; `part` says what the link has now."""
+def number_levers(pools: Pools, link_bytes_per_s: float) -> list[PoolLever]:
+    """Numbers whose change may shorten the step, cheapest to try first; the link's is what one device has now."""
     return [
         *_versions(pools),
         *_held(pools),
-        *_link(pools, part),
+        *_link(pools, link_bytes_per_s),
         *_yield(pools),
         _concurrency(pools),
         *_memory(pools),
@@ -144,11 +147,9 @@ def _most(pools: Pools) -> PoolLever:
     )  # fmt: skip
 
 
-def _link(pools: Pools, part: Part) -> list[PoolLever]:
-    now = pools.ways.device_bytes_per_s(part)
-
+def _link(pools: Pools, now: float) -> list[PoolLever]:
     def at(value: float) -> Pools:
-        link = {**pools.rollout.pool.link.model_dump(), "bandwidth": value, "gateways": []}
+        link = pools.rollout.pool.link.model_copy(update={"bandwidth": value, "gateways": []})
         return _inside(pools, "pool", link=link)
 
     words = lambda value: f"bandwidth between the pools {bytes_text(now)}/s -> {bytes_text(value)}/s per device"  # noqa: E731
@@ -213,7 +214,7 @@ def _devices(pools: Pools) -> list[PoolLever]:
         return PoolLever(
             name, eased, "units", units, float(MOST_UNITS * units),
             lambda value: put(scaled(spec, each * round(value))),
-            lambda value: f"{words} {units * each:,} -> {each * round(value):,}", whole=True, trains=trains,
+            lambda value: f"{words} {units * each:,} -> {each * round(value):,}", whole=True, trains=trains, gaps=True,
         )  # fmt: skip
 
     if pools.own is None:

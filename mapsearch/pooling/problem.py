@@ -1,6 +1,6 @@
 """The question of two pools, read: clusters, splits, and the pace of a pair of mappings.
 
-Contents: Asked, Part, Pools, read_pools, sources_of, route_of, stages_of, published_s, pace_of.
+Contents: Asked, Part, Pools, read_pools, sources_of, route_of, stages_of, published_s, pace_of, paced, working.
 """
 
 from __future__ import annotations
@@ -65,16 +65,30 @@ class Part:
     which: str = ""
     """How the sides are read, where there is a choice; of such a cluster also whose the holes are."""
 
-    @cached_property
+    @property
+    def trained(self) -> tuple[object, ...]:
+        """What tells training sides of one question apart: units, and how they are read."""
+        return self.units, self.trains, self.training.fabric.reading
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells divisions of one question apart."""
+        return *self.trained, self.serves, self.serving.fabric.reading
+
+    @property
     def rollout_devices(self) -> int:
-        """Devices of the rollout side that work; replicas need no regular part of them."""
-        fabric = self.serving.fabric
-        return fabric.site.tree.working(()) if fabric.site else fabric.devices
+        """Devices of the rollout side that work."""
+        return working(self.serving.fabric)
 
     @cached_property
     def floor_s(self) -> float:
         """No mapping of the training side is faster."""
         return compute_floor_s(self.training)
+
+
+def working(fabric: Fabric) -> int:
+    """Devices of a rollout pool that work; replicas need no regular part of them."""
+    return fabric.site.tree.working(()) if fabric.site else fabric.devices
 
 
 @dataclass(frozen=True)
@@ -168,6 +182,13 @@ class Pools:
     def units(self) -> int:
         """Outer units of the cluster that is split."""
         return len(self.unlike) or self.topology.levels[-1].size
+
+    @property
+    def devices(self) -> int:
+        """All devices, those of the rollout pool's own cluster included."""
+        if self.unlike:
+            return sum(unit.working for unit in self.unlike)
+        return self.inputs.facts.fabric.devices + (working(fabric_of(self.own)) if self.own is not None else 0)
 
     def parts(self) -> list[Part]:
         """Every way to divide the devices: whole outer units to either side, at least one each."""
@@ -287,10 +308,9 @@ def sources_of(pools: Pools, part: Part, mapping: Mapping | None, copies: int = 
         return float(min(publishing.source_devices, devices))
     if mapping is None:
         return float(devices)
-    dense, experts = transfer.stage_parts(pools.model, layers_per_stage(mapping, part.training))
-    sent = copies * dense + experts
+    shares = transfer.sent_shares(*transfer.stage_parts(pools.model, layers_per_stage(mapping, part.training)), copies)
     used = mapping.tp * mapping.cp * mapping.dp * mapping.pp
-    return 1.0 / transfer.sent_share(sent / sent.sum(), used)
+    return 1.0 / transfer.sent_share(shares, used)
 
 
 def route_of(pools: Pools, part: Part, offer: Offer, mapping: Mapping | None, *, whole: bool = False) -> transfer.Route:
@@ -345,14 +365,18 @@ def published_s(pools: Pools, part: Part, offer: Offer, mapping: Mapping | None)
 
 def pace_of(pools: Pools, part: Part, offer: Offer, train_s: float, mapping: Mapping | None) -> Pace:
     """The steady state of one training step time beside one offer."""
+    return paced(pools, offer, train_s, published_s(pools, part, offer, mapping))
+
+
+def paced(pools: Pools, offer: Offer, train_s: float, publish_s: float) -> Pace:
+    """The steady state beside one offer when publishing takes so long; with 0 s for both no division's is shorter."""
     rollout = pools.rollout
-    taken = published_s(pools, part, offer, mapping)
     return Pace(
         train_s=train_s,
         batch_tokens=float(pools.run.tokens_per_step),
         rollout_tokens_per_s=offer.tokens_per_s,
         generate_s=offer.generate_s,
-        publish_s=taken,
+        publish_s=publish_s,
         lost_s=offer.lost_s,
         held_batches=rollout.queue.held_batches,
         most_batches=rollout.queue.most_batches,

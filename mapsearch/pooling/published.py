@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mapsearch.costs import transfer
+from mapsearch.costs import pacing, transfer
 from mapsearch.costs.transfer import Route
 from mapsearch.pooled import CutTold, LevelTold, PublishPlan
 from mapsearch.pooling.layouts import between_ranks, by_level, bytes_of
@@ -52,6 +52,7 @@ def published(pools: Pools, pair: Pair) -> PublishPlan:
         time_s=pair.pace.publish_s,
         bound_s=bounds[bound],
         bound_cut=WHERE.get(bound) or _links(way.narrowest),
+        budget_s=pacing.publish_budget_s(pair.pace),
         lost_s=pair.pace.lost_s,
     )
 

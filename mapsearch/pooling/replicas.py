@@ -1,6 +1,6 @@
 """Ways to serve the model on a pool: every cut of a replica, with every batch, and what it makes.
 
-Contents: Demand, Shape, Offer, demand_of, filled, shapes_of, batches, Server, published_bytes.
+Contents: Demand, Shape, Offer, demand_of, filled, shapes_of, batches, chunk_parts_s, Server, published_bytes.
 """
 
 from __future__ import annotations
@@ -170,6 +170,16 @@ def batches(most: int, dp: int) -> list[int]:
     return [dp * step for step in sorted({*steps, each} - {0})]
 
 
+def chunk_parts_s(facts: ServingFacts, shape: Shape, demand: Demand) -> tuple[float, dict[str, Floats]]:
+    """Tokens of one chunk of prompts on every copy of attention, and its seconds in parts. Unit: tokens, s."""
+    rows = {"tp": np.array(shape.rows[0]), "all": np.array(shape.rows[1])}
+    chunk = float(shape.dp * facts.serving.prefill_chunk)
+    return chunk, serving.forward_parts_s(
+        shape.tp, shape.dp, shape.ep, chunk, shape.dp, demand.prompt_keys, demand.prompt_tokens / 2.0, rows,
+        facts=facts, outputs=shape.dp,
+    )  # fmt: skip
+
+
 def _curve(facts: ServingFacts, shape: Shape, demand: Demand, versions: int) -> _Curve | None:
     cut = (shape.tp, shape.dp, shape.ep)
     most = serving.most_sequences(*cut, demand.held_tokens, demand.most_tokens, facts=facts, versions=versions)
@@ -181,10 +191,7 @@ def _curve(facts: ServingFacts, shape: Shape, demand: Demand, versions: int) -> 
     parts = serving.forward_parts_s(
         *cut, tried, tried, demand.held_tokens, demand.held_tokens, rows, facts=facts, outputs=tried
     )
-    chunk = float(shape.dp * facts.serving.prefill_chunk)
-    prompt = serving.forward_parts_s(
-        *cut, chunk, shape.dp, demand.prompt_keys, demand.prompt_tokens / 2.0, rows, facts=facts, outputs=shape.dp
-    )
+    chunk, prompt = chunk_parts_s(facts, shape, demand)
     each = float(serving.cache_bytes_per_sequence(shape.tp, demand.held_tokens, **sized))
     outer = min(level.bytes_per_s for level in facts.fabric.levels) * facts.profile.point_to_point.peak
     handed = float(serving.cache_bytes_per_sequence(shape.tp, demand.prompt_tokens, **sized))

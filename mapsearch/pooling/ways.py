@@ -81,7 +81,13 @@ class Ways:
         path = self.pools.rollout.publishing.path
         count = 1 if path == "tree" else offer.replicas
         used = self._used(part, offer.shape.devices, count)
-        key = (part.trains, part.serves, part.units, used, offer.shape.rows[1] if path == "tree" else ())
+        key = (
+            part.key,
+            part.training.fabric.devices,
+            part.rollout_devices,
+            used,
+            offer.shape.rows[1] if path == "tree" else (),
+        )
         if key not in self._kept:
             self._kept[key] = self._found(part, offer, used)
         return self._kept[key]
@@ -129,7 +135,7 @@ class Ways:
         """Devices of the rollout pool over which so many replicas lie: whole outer units where it is a split."""
         if self.pools.own is not None:
             return replicas * devices
-        unit, count = self.pools.unit_devices, len(part.serves) or self.pools.units - part.units
+        unit, count = self.pools.unit_devices, len(self._serving(part))
         span = -(-devices // unit)
         return unit * (min(count, replicas) if span == 1 and replicas < count else span * min(count // span, replicas))
 
@@ -188,16 +194,29 @@ class Ways:
         outer = pools.topology.levels[-1]
         return split_ground(pools.topology, (), share) if outer.kind != "switch" and outer.size <= MOST_LINKED else None
 
+    def _serving(self, part: Part) -> tuple[int, ...]:
+        """Outer units of the rollout pool: those next to training, where some stay unused."""
+        most = self.pools.units - part.units
+        return part.serves or tuple(
+            part.units + at for at in range(min(most, part.rollout_devices // self.pools.unit_devices))
+        )
+
     def _spots(self, part: Part, used: int, ground: Ground | None) -> _Ends:
         """Senders, receivers, and all devices of both pools."""
         pools = self.pools
         if pools.own is not None and ground is not None:
-            sending, receiving = ground.spots
+            # Clusters of their own may be used in part.
+            counts = part.training.fabric.devices, part.rollout_devices
+            sites = part.training.fabric.site, part.serving.fabric.site
+            sending, receiving = (
+                spots if site else first_spots(spots, count)
+                for spots, count, site in zip(ground.spots, counts, sites, strict=True)
+            )
         else:
             units = ground.spots if ground is not None else self._sizes
             trains = part.trains or tuple(range(part.units))
-            serves = part.serves or tuple(range(part.units, pools.units))
-            sending, receiving = (tuple(spot for at in side for spot in units[at]) for side in (trains, serves))
+            both = trains, self._serving(part)
+            sending, receiving = (tuple(spot for at in side for spot in units[at]) for side in both)
         publishing = pools.rollout.publishing
         senders = sending if publishing.path == "all" else first_spots(sending, publishing.source_devices)
         return senders, first_spots(receiving, used), (sending, receiving)

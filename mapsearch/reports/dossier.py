@@ -1,6 +1,6 @@
 """The sections of a report: what is known of an answer's mapping, in the order of a reader's questions.
 
-Contents: Known, STAGES, dossier, charts_of.
+Contents: Known, Page, STAGES, dossier, sections_of, charts_of.
 """
 
 from __future__ import annotations
@@ -50,11 +50,25 @@ class Known:
     """Input documents as text, by name."""
 
 
-def dossier(known: Known) -> str:
-    """The report as one HTML file."""
+@dataclass(frozen=True)
+class Page:
+    """A report before it is written."""
+
+    title: str
+    summary: Sequence[str]
+    sections: Sequence[Section]
+    footer: str
+
+    def html(self) -> str:
+        """The report as one HTML file."""
+        return report_html(self.title, self.summary, self.sections, self.footer)
+
+
+def dossier(known: Known) -> Page:
+    """The report of an answer's mapping."""
     about = known.answer.provenance
     model, cluster = (name.removesuffix(" (built in)") for name in (about.model, about.topology))
-    return report_html(f"{model} on {cluster}", _summary(known), sections_of(known), _footer(known))
+    return Page(f"{model} on {cluster}", _summary(known), sections_of(known), _footer(known))
 
 
 def sections_of(known: Known) -> list[Section]:
@@ -72,9 +86,9 @@ def sections_of(known: Known) -> list[Section]:
     ]
 
 
-def charts_of(known: Known) -> list[Chart]:
-    """Every chart of a report."""
-    blocks = [block for section in sections_of(known) for block in section.blocks]
+def charts_of(sections: Sequence[Section]) -> list[Chart]:
+    """Every chart of a report's sections."""
+    blocks = [block for section in sections for block in section.blocks]
     return [block.drawn for block in blocks if isinstance(block, Figure) and isinstance(block.drawn, Chart)]
 
 

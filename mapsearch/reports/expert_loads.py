@@ -1,6 +1,6 @@
 """The views of router load and placed experts: tables that fit the width, Markdown, a record for each layer.
 
-Contents: expert_load_lines, expert_load_records, expert_load_markdown,
+Contents: expert_load_lines, load_sentences, load_tables, expert_load_records, expert_load_markdown,
 expert_load_charts, expert_load_svg, expert_load_page.
 """
 
@@ -230,6 +230,16 @@ def _layer_row(layer: LayerLoad, told: bool) -> tuple[str, ...]:
             for share in (layer.off_node, layer.placed_off_node, layer.off_node_bound)
         ),
     )
+
+
+def load_sentences(load: ExpertLoad) -> list[str]:
+    """What was found and of what, one sentence each."""
+    return [f"{text}." for text in (_headline(load), *_about(load))] + load.notes
+
+
+def load_tables(load: ExpertLoad) -> list[Table]:
+    """Every table with its heading and titles."""
+    return _tables(load, True)
 
 
 def expert_load_records(load: ExpertLoad) -> list[dict[str, Any]]:

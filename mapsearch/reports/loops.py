@@ -1,6 +1,7 @@
 """The views of a loop: verdict, constraints, formula beside simulation, policies; queue and staleness as charts.
 
-Contents: loop_lines, loop_markdown, loop_charts, loop_page, loop_svg.
+Contents: loop_lines, loop_sentences, agreement_rows, constraint_rows, policy_rows, loop_markdown, loop_charts,
+loop_page, loop_svg.
 """
 
 from __future__ import annotations
@@ -145,6 +146,45 @@ def _policies(found: LoopReport, width: int) -> list[Text]:
     while grid_width(columns) + 2 > width and len(columns) > 4:
         del columns[4]
     return grid(columns, indent=2)
+
+
+AGREEMENT = "Formula and simulation"
+
+
+def loop_sentences(found: LoopReport) -> list[str]:
+    """Verdict and remarks, one sentence each."""
+    word = "Unstable" if found.steady.grows else "Stable"
+    return [f"{word}: {_verdict(found)}.", *_said(found), *found.notes]
+
+
+def agreement_rows(found: LoopReport) -> tuple[tuple[str, ...], ...]:
+    """Each quantity by formula and by simulation, and how far they are apart."""
+    return tuple(
+        (_NAMES[row.quantity], _value(row.formula, row.unit), _value(row.simulated, row.unit),
+         "" if row.apart is None else f"{100.0 * row.apart:+.1f} %")
+        for row in found.agreement
+    )  # fmt: skip
+
+
+def constraint_rows(found: LoopReport) -> tuple[tuple[str, ...], ...]:
+    """Each constraint with its verdict, demand, limit and reason."""
+    told = {True: "holds", False: "broken", None: ""}
+    return tuple(
+        (row.name, told[row.holds], _value(row.demand, row.unit), _value(row.limit, row.unit), row.reason)
+        for row in found.constraints
+    )
+
+
+def policy_rows(found: LoopReport) -> tuple[tuple[str, ...], ...]:
+    """The loop under each policy."""
+    rate = partial(_value, unit="tokens/s")
+    return tuple(
+        (row.policy, "" if row.step_s is None else human.seconds(row.step_s),
+         "" if row.wait_s is None else human.seconds(row.wait_s), rate(row.effective_tokens_per_s),
+         "" if row.cost is None else human.percent(row.cost), human.percent(row.dropped_share),
+         f"{row.lag_mean:.2f}, at most {row.lag_most}")
+        for row in found.policies
+    )  # fmt: skip
 
 
 def loop_markdown(found: LoopReport) -> str:

@@ -1,13 +1,16 @@
 """Two pools as a table: the division, both mappings, the four constraints, publishing in parts.
 
-Contents: pool_lines.
+Contents: pool_lines, price, serving_text.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 from rich.text import Text
 
-from mapsearch.pooled import PublishPlan, TwoPools
+from mapsearch.pooled import PublishPlan, ServingPlan, TwoPools
 from mapsearch.reports.human import amount, count, percent, scaled, seconds
 from mapsearch.reports.infeasible import conflict_lines
 from mapsearch.reports.layout import Column, flowed, grid, section
@@ -57,12 +60,35 @@ def pool_lines(found: TwoPools, *, width: int, verbose: bool = False) -> list[Te
 def _headline(found: TwoPools) -> str:
     if found.steady is None:
         return "no pair of mappings fits any division" if found.status == "infeasible" else "nothing found"
-    rate = scaled(found.steady.tokens_per_s, "")
-    proven = "proven over" if found.status == "optimal" else "best so far of"
-    return (
-        f"{rate} RL tokens/s, a step of {seconds(found.steady.step_s)}, {proven} {len(found.divisions)} divisions, "
-        f"{count(found.mappings)} training mappings and {count(found.offers)} ways to serve"
+    rate = f"{scaled(found.steady.tokens_per_s, '')} RL tokens/s, a step of {seconds(found.steady.step_s)}"
+    space = (
+        f"{len(found.divisions)} divisions, {count(found.mappings)} training mappings and {count(found.offers)} ways "
+        "to serve"
     )
+    return f"{_paid(found)}{rate}, {_proven(found)} {space}"
+
+
+def _proven(found: TwoPools) -> str:
+    if found.status == "optimal":
+        return "proven over"
+    if found.gap:
+        # Rounded up, so that a gap that is left is never told as none.
+        return f"best so far, at most {math.ceil(found.gap * 1e3) / 10:.1f} % from the best, of"
+    return "best of"
+
+
+def _paid(found: TwoPools) -> str:
+    """What tokens cost, where that is what was looked for."""
+    if found.cost is None or found.objective == "tokens":
+        return ""
+    if found.cost.per_million is not None:
+        return f"a price of {price(found.cost.per_million)} per million RL tokens, "
+    return f"{price(found.cost.device_hours_per_million)} device-hours per million RL tokens, "
+
+
+def price(value: float) -> str:
+    """A price or device-hours: three digits, and all that are needed below a hundredth."""
+    return scaled(value, "") if value >= 0.01 else f"{value:.3g}"
 
 
 def _sides(found: TwoPools, width: int) -> list[Text]:
@@ -73,12 +99,9 @@ def _sides(found: TwoPools, width: int) -> list[Text]:
     training = (
         f"{found.training_devices:,} devices{units} train: {seconds(steady.train_s)}, duty {percent(steady.duty)}"
     )
-    some = "replicas" if plan.replicas > 1 else "replica"
-    split = f" ({plan.prefill_replicas} of them for prompts)" if plan.prefill_replicas else ""
     serving = (
-        f"{found.rollout_devices:,} devices roll out: {plan.replicas} {some}{split} of {plan.devices_per_replica}, "
-        f"TP{plan.tp} DP{plan.dp} EP{plan.ep} ETP{plan.etp}, {plan.sequences_per_replica:,} requests each, "
-        f"{scaled(plan.tokens_per_s, '')} effective tokens/s"
+        f"{found.rollout_devices:,} devices roll out: {serving_text(plan)}, {scaled(plan.tokens_per_s, '')} effective "
+        "tokens/s"
     )
     memory = (
         f"HBM {amount(plan.weight_bytes)} weights ({plan.weights}), {amount(plan.cache_bytes)} cache, "
@@ -90,7 +113,30 @@ def _sides(found: TwoPools, width: int) -> list[Text]:
     lines = [Text(""), *flowed(training, width=width)]
     lines += flowed(f"{sizes_text(mapping)}: {placement_text(mapping)}", indent=2, width=width)
     lines += flowed(serving, width=width)
-    return [*lines, *flowed(memory, indent=2, width=width), *flowed(token, indent=2, width=width)]
+    lines += [*flowed(memory, indent=2, width=width), *flowed(token, indent=2, width=width)]
+    return [*lines, *(line for told in _unused(found) for line in flowed(told, width=width))]
+
+
+def _unused(found: TwoPools) -> list[str]:
+    """Devices that neither pool uses, and what the others cost."""
+    told = [f"{found.idle_devices:,} devices stay unused"] if found.idle_devices else []
+    cost = found.cost
+    if cost is not None and cost.training_per_hour is not None and cost.rollout_per_hour is not None:
+        told.append(
+            f"A device-hour costs {price(cost.training_per_hour)} in training and {price(cost.rollout_per_hour)} in "
+            f"rollout; {price(cost.device_hours_per_million)} device-hours per million tokens"
+        )
+    return told
+
+
+def serving_text(plan: ServingPlan) -> str:
+    """How a pool serves: `20 replicas of 128, TP4 DP32 EP128 ETP1, 768 requests each`."""
+    some = "replicas" if plan.replicas > 1 else "replica"
+    split = f" ({plan.prefill_replicas} of them for prompts)" if plan.prefill_replicas else ""
+    return (
+        f"{plan.replicas} {some}{split} of {plan.devices_per_replica}, TP{plan.tp} DP{plan.dp} EP{plan.ep} "
+        f"ETP{plan.etp}, {plan.sequences_per_replica:,} requests each"
+    )
 
 
 def _constraints(found: TwoPools, width: int) -> list[Text]:
@@ -171,10 +217,23 @@ def _crossing(plan: PublishPlan) -> list[Column]:
 
 def _divisions(found: TwoPools) -> list[Column]:
     told = found.divisions
-    return [
+    least: list[float | None] = [one.bound_s for one in told]
+    each = [one.per_million for one in told]
+    if found.objective != "tokens":
+        least = [one.bound_per_million for one in told]
+    columns = [
         Column("train", [f"{one.training_devices:,}" for one in told]),
-        Column("roll out", [f"{one.rollout_devices:,}" for one in told]),
-        Column("no step below", ["-" if one.bound_s is None else seconds(one.bound_s) for one in told]),
-        Column("step", ["" if one.step_s is None else seconds(one.step_s) for one in told]),
-        Column("", [STATUS[one.status] + (f" ({one.which})" if one.which else "") for one in told], left=True),
+        Column("roll out, at most", [f"{one.rollout_devices:,}" for one in told]),
     ]
+    if found.objective == "tokens":
+        columns.append(Column("no step below", [_or_dash(seconds, value) for value in least]))
+    else:
+        name = "price" if found.objective == "cost" else "device-hours"
+        columns.append(Column(f"no {name} per M tokens below", [_or_dash(price, value) for value in least]))
+        columns.append(Column(name, ["" if value is None else price(value) for value in each]))
+    columns.append(Column("step", ["" if one.step_s is None else seconds(one.step_s) for one in told]))
+    return [*columns, Column("", [STATUS[one.status] for one in told], left=True)]
+
+
+def _or_dash(write: Callable[[float], str], value: float | None) -> str:
+    return "-" if value is None else write(value)

@@ -22,6 +22,7 @@ from mapsearch.guideline import Guidelines, guideline_records
 from mapsearch.loop import LoopReport, loop_records
 from mapsearch.parametric import Sensitivity
 from mapsearch.placement import Placement
+from mapsearch.pools_explained import PoolsExplanation
 from mapsearch.reports.audits import audit_lines, audit_markdown, audit_records
 from mapsearch.reports.cases import verdict_lines, verdict_markdown, verdict_records
 from mapsearch.reports.comparisons import comparison_lines, comparison_markdown, comparison_records
@@ -33,6 +34,11 @@ from mapsearch.reports.fronts import front_lines, front_markdown, front_records
 from mapsearch.reports.guidelines import guideline_lines, guideline_markdown
 from mapsearch.reports.loops import loop_lines, loop_markdown
 from mapsearch.reports.placements import placement_lines, placement_markdown, placement_records
+from mapsearch.reports.pools_explained import (
+    pools_explained_lines,
+    pools_explained_markdown,
+    pools_explained_records,
+)
 from mapsearch.reports.reproductions import reproduction_lines, reproduction_markdown, reproduction_records
 from mapsearch.reports.scaledowns import scale_down_lines, scale_down_markdown
 from mapsearch.reports.sensitivities import sensitivity_lines, sensitivity_markdown, sensitivity_records
@@ -59,6 +65,7 @@ VIEWS: dict[type, View] = {
     Sensitivity: View(sensitivity_lines, sensitivity_records, sensitivity_markdown),
     Verdict: View(verdict_lines, verdict_records, verdict_markdown),
     Explanation: View(explanation_lines, explanation_records, explanation_markdown),
+    PoolsExplanation: View(pools_explained_lines, pools_explained_records, pools_explained_markdown),
     Guidelines: View(guideline_lines, guideline_records, guideline_markdown),
     Placement: View(placement_lines, placement_records, placement_markdown),
     ScaledDown: View(scale_down_lines, kept_records, scale_down_markdown),

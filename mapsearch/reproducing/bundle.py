@@ -1,6 +1,6 @@
 """A solve as a folder: model, run, topology, profile, mapping and answer, with a lock file that holds their content.
 
-Contents: INPUTS, KINDS, FILES, OPTIONS, Bundle, bundle_files, write_bundle, read_lock, read_bundle.
+Contents: INPUTS, POOL_INPUTS, KINDS, FILES, OPTIONS, Bundle, bundle_files, write_bundle, read_lock, read_bundle.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from mapsearch.errors import InputError, UsageError, listed
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
 from mapsearch.inventories.profile import Profile
+from mapsearch.inventories.rollout import Rollout
 from mapsearch.inventories.run import Run
+from mapsearch.pooled import TwoPools
 from mapsearch.records import Inventory, first_problem, validate
 from mapsearch.reproducing.differences import differences
 from mapsearch.reproduction import LOCK_FILE, Difference, Lock, LockedDocument
@@ -29,9 +31,11 @@ from mapsearch.topologies.spec import Topology
 
 INPUTS: dict[str, type[Inventory]] = {"model": Model, "run": Run, "topology": Topology, "profile": Profile}
 """What is solved."""
-KINDS: dict[str, type[Inventory]] = {**INPUTS, "mapping": Mapping}
+POOL_INPUTS: dict[str, type[Inventory]] = {"rollout": Rollout, "pool_topology": Topology, "pool_profile": Profile}
+"""What a search of two pools takes as well; the last two where rollout has a cluster of its own."""
+KINDS: dict[str, type[Inventory]] = {**INPUTS, **POOL_INPUTS, "mapping": Mapping}
 """Documents in YAML; the mapping is written where there is one."""
-FILES = {**{kind: f"{kind}.yaml" for kind in KINDS}, "answer": "answer.json"}
+FILES = {**{kind: f"{kind.replace('_', '-')}.yaml" for kind in KINDS}, "answer": "answer.json"}
 OPTIONS = ("devices", "top", "backend", "proof", "certify", "time_limit")
 """Options of `solve` that an answer depends on."""
 
@@ -52,17 +56,22 @@ class Bundle:
     @property
     def changed(self) -> list[str]:
         """Kinds of input whose content has changed."""
-        return [kind for kind in INPUTS if checksum(self.inputs[kind]) != checksum(self.locked[kind])]
+        solved = [kind for kind in (*INPUTS, *POOL_INPUTS) if kind in self.inputs]
+        return [kind for kind in solved if checksum(self.inputs[kind]) != checksum(self.locked[kind])]
 
 
-def bundle_files(answer: Answer, inputs: Dictionary[str, Inventory], options: Dictionary[str, Any]) -> dict[str, str]:
+def bundle_files(
+    answer: Answer | TwoPools, inputs: Dictionary[str, Inventory], options: Dictionary[str, Any]
+) -> dict[str, str]:
     """Text of every file of the folder, the lock file last. The same solve gives the same bytes.
 
-    `inputs` are the documents that were solved, the topology before it was scaled to `devices`.
+    `inputs` are the documents that were solved, the topology before it was scaled to `devices`. Of an answer of `solve`
+    the options are those of `OPTIONS`; of one about two pools all that are given.
     """
-    found: dict[str, BaseModel] = {kind: inputs[kind] for kind in INPUTS}
-    if answer.best is not None:
-        found["mapping"] = mapping_given(answer.best)
+    found: dict[str, BaseModel] = {kind: inputs[kind] for kind in (*INPUTS, *POOL_INPUTS) if kind in inputs}
+    best = answer.best if isinstance(answer, Answer) else answer.mapping
+    if best is not None:
+        found["mapping"] = mapping_given(best)
     texts = {FILES[kind]: documents.dump(_content(record)) for kind, record in found.items()}
     for kind, record in found.items():
         _check_round_trip(kind, record, texts[FILES[kind]])
@@ -70,6 +79,8 @@ def bundle_files(answer: Answer, inputs: Dictionary[str, Inventory], options: Di
     texts[FILES["answer"]] = answer.to_json()
     about = answer.provenance
     names = {"model": about.model, "run": about.run, "topology": about.topology, "profile": about.profile}
+    names |= {} if isinstance(answer, Answer) else {"rollout": answer.rollout}
+    kept = {name: options.get(name) for name in OPTIONS} if isinstance(answer, Answer) else dict(options)
     held = {
         kind: LockedDocument(
             file=FILES[kind], name=names.get(kind, ""), sha256=checksum(record), content=_content(record)
@@ -79,7 +90,7 @@ def bundle_files(answer: Answer, inputs: Dictionary[str, Inventory], options: Di
     lock = Lock(
         version=about.version,
         libraries=about.libraries,
-        options={name: options.get(name) for name in OPTIONS},
+        options=kept,
         overrides=about.overrides,
         documents=held,
         sha256="",
@@ -124,7 +135,9 @@ def read_lock(folder: str) -> Lock:
     """The lock file of a folder. Raises InputError when it is missing, foreign or edited."""
     path = Path(folder) / LOCK_FILE
     if Path(folder).is_dir() and not path.is_file():
-        raise InputError(f"holds no {LOCK_FILE}; `mapsearch solve -o DIR/` writes one", file=folder)
+        raise InputError(
+            f"holds no {LOCK_FILE}; `mapsearch solve -o DIR/` writes one, and so does rollout", file=folder
+        )
     try:
         lock = Lock.model_validate(documents.load(path))
     except ValidationError as problem:

@@ -1,6 +1,6 @@
 """Solving a locked folder again: the same answer or not, and what the difference is laid to.
 
-Contents: reproduce.
+Contents: Solving, SOLVE, reproduce.
 
 Where something changed and the answer is another one, trials say which change does it: the locked documents with one of
 the changed ones each, and the locked documents alone where versions differ too.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from mapsearch.answer import Answer
@@ -17,7 +18,7 @@ from mapsearch.api import solve
 from mapsearch.errors import InputError
 from mapsearch.progress import Progress
 from mapsearch.records import Inventory
-from mapsearch.reproducing.bundle import INPUTS, Bundle, read_bundle
+from mapsearch.reproducing.bundle import INPUTS, POOL_INPUTS, Bundle, read_bundle
 from mapsearch.reproducing.differences import differences
 from mapsearch.reproduction import Cause, Difference, Reproduction, Trial
 
@@ -28,24 +29,44 @@ MOST = 100
 """Differing fields of the answer that are kept."""
 
 
-def reproduce(folder: str, *, progress: Watch | None = None) -> Reproduction:
+@dataclass(frozen=True)
+class Solving:
+    """How the folders of one command are solved again, and how their answers are read."""
+
+    solve: Callable[[Bundle, dict[str, Inventory], Watch | None], Any]
+    """The answer for some documents, with the options of the lock."""
+    plain: Callable[[dict[str, Any]], dict[str, Any]]
+    """What an answer is, apart from how it was found."""
+    step_s: Callable[[dict[str, Any]], float | None]
+    """The step of the best that it holds."""
+
+
+def reproduce(folder: str, *, progress: Watch | None = None, solving: Solving | None = None) -> Reproduction:
     """Solve a folder that `solve -o DIR/` wrote, and hold the answer against the locked one.
 
-    Raises MapsearchError when the folder cannot be read, or an input in it is not valid any more.
+    `solving` is for folders of another command. Raises MapsearchError when the folder cannot be read, or an input in it
+    is not valid any more.
     """
     bundle = read_bundle(folder)
+    if solving is None and "rollout" in bundle.inputs:
+        raise InputError("is about two pools; mapsearch.pooling.repeat.reproduce_pools solves it again", file=folder)
+    return _reproduced(bundle, solving or SOLVE, progress)
+
+
+def _reproduced(bundle: Bundle, solving: Solving, progress: Watch | None) -> Reproduction:
+    folder = bundle.folder
     try:
-        now = _solved(bundle, bundle.inputs, progress)
+        now = solving.solve(bundle, bundle.inputs, progress)
     except InputError as problem:
         if not bundle.changes:
             raise
         raise InputError(f"{problem} (changed since it was locked: {_told(bundle.changes)})", file=folder) from None
     locked: dict[str, Any] = bundle.lock.documents["answer"].content
-    found = _apart(locked, now)
+    found = _apart(solving, locked, now)
     versions = _versions(bundle, now)
-    complete = not now.interrupted and now.status != "unknown"
-    trials = _trials(bundle, versions, progress) if found and complete else []
-    best = locked["mappings"][0]["step_time_s"] if locked["mappings"] else None
+    complete = not _interrupted(now) and now.status != "unknown"
+    trials = _trials(bundle, solving, versions, progress) if found and complete else []
+    best = solving.step_s(locked)
     cause = _cause(bundle, versions, found, trials)
     return Reproduction(
         folder=folder,
@@ -54,7 +75,7 @@ def reproduce(folder: str, *, progress: Watch | None = None) -> Reproduction:
         cause=cause,
         sentence=_sentence(bundle, versions, found, trials, complete=complete),
         status=now.status,
-        step_time_s=_step(now),
+        step_time_s=solving.step_s(_data(now)),
         locked_status=locked["status"],
         locked_step_time_s=best,
         inputs=bundle.changes,
@@ -79,20 +100,33 @@ def _solved(bundle: Bundle, inputs: dict[str, Inventory], progress: Watch | None
     )
 
 
-def _step(answer: Answer) -> float | None:
-    return answer.best.step_time_s if answer.best else None
-
-
 def _plain(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name not in ASIDE}
 
 
-def _apart(locked: dict[str, Any], now: Answer) -> list[Difference]:
+def _first_step(answer: dict[str, Any]) -> float | None:
+    return answer["mappings"][0]["step_time_s"] if answer["mappings"] else None
+
+
+SOLVE = Solving(solve=_solved, plain=_plain, step_s=_first_step)
+"""Folders of `solve`."""
+
+
+def _data(answer: Any) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(answer.to_json())
+    return data
+
+
+def _interrupted(answer: Any) -> bool:
+    return bool(getattr(answer, "interrupted", False))
+
+
+def _apart(solving: Solving, locked: dict[str, Any], now: Any) -> list[Difference]:
     """Fields of the answer that differ, apart from how it was found."""
-    return differences("answer.json", _plain(locked), _plain(json.loads(now.to_json())))
+    return differences("answer.json", solving.plain(locked), solving.plain(_data(now)))
 
 
-def _versions(bundle: Bundle, now: Answer) -> list[Difference]:
+def _versions(bundle: Bundle, now: Any) -> list[Difference]:
     lock, about = bundle.lock, now.provenance
     before = {"mapsearch": lock.version, **lock.libraries}
     after = {"mapsearch": about.version, **about.libraries}
@@ -103,7 +137,7 @@ def _versions(bundle: Bundle, now: Answer) -> list[Difference]:
     ]
 
 
-def _trials(bundle: Bundle, versions: list[Difference], progress: Watch | None) -> list[Trial]:
+def _trials(bundle: Bundle, solving: Solving, versions: list[Difference], progress: Watch | None) -> list[Trial]:
     """What each change does alone."""
     changed = bundle.changed
     wanted = [""] if versions else []
@@ -113,16 +147,16 @@ def _trials(bundle: Bundle, versions: list[Difference], progress: Watch | None) 
     told = []
     for kind in [*wanted, *changed]:
         inputs = {**bundle.locked, kind: bundle.inputs[kind]} if kind else bundle.locked
-        answer = _solved(bundle, inputs, progress)
+        answer = solving.solve(bundle, inputs, progress)
         told.append(
             Trial(
                 changed=bundle.lock.documents[kind].file if kind else "",
-                same=not _apart(bundle.lock.documents["answer"].content, answer),
+                same=not _apart(solving, bundle.lock.documents["answer"].content, answer),
                 status=answer.status,
-                step_time_s=_step(answer),
+                step_time_s=solving.step_s(_data(answer)),
             )
         )
-        if answer.interrupted:
+        if _interrupted(answer):
             break
     return told
 
@@ -165,15 +199,16 @@ def _sentence(
     return "; ".join(["another answer", *parts, *nothing, *laid])
 
 
-def _notes(bundle: Bundle, now: Answer, found: list[Difference]) -> list[str]:
+def _notes(bundle: Bundle, now: Any, found: list[Difference]) -> list[str]:
     notes = []
     if bundle.lock.options.get("time_limit") is not None:
         notes.append("the search had a time limit: what it finds depends on the machine")
     kinds = {lock.file: kind for kind, lock in bundle.lock.documents.items()}
-    outputs = {change.file for change in bundle.changes if kinds[change.file] not in INPUTS}
+    outputs = {change.file for change in bundle.changes if kinds[change.file] not in (*INPUTS, *POOL_INPUTS)}
+    command = "rollout" if "rollout" in bundle.inputs else "solve"
     if outputs:
-        notes.append(f"{' and '.join(sorted(outputs))} changed, which `solve` writes and does not read")
+        notes.append(f"{' and '.join(sorted(outputs))} changed, which `{command}` writes and does not read")
     locked = bundle.lock.documents["answer"].content
-    if not found and json.loads(now.to_json())["proofs"] != locked["proofs"]:
+    if not found and _data(now).get("proofs") != locked.get("proofs"):
         notes.append("the same answer, proven in another way")
     return notes

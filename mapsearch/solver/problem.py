@@ -33,6 +33,8 @@ class Problem:
     """Only mappings that use every device."""
     fewer_devices: bool = False
     """Also mappings on a part of the cluster."""
+    outer_units: bool = False
+    """Only mappings that use every unit of the outermost level: smaller clusters are problems of their own."""
     exposure: bool = False
     """Tables also hold what a step takes without communication."""
     offered: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -62,7 +64,8 @@ class Problem:
             return self._of_cores()
         if self.all_devices:
             return [fabric.fan_outs]
-        return partial_fan_outs(fabric.fan_outs) if self.fewer_devices else used_fan_outs(fabric.fan_outs)
+        found = partial_fan_outs(fabric.fan_outs) if self.fewer_devices else used_fan_outs(fabric.fan_outs)
+        return [used for used in found if used[-1] == fabric.fan_outs[-1]] if self.outer_units else found
 
     def _of_cores(self) -> list[tuple[int, ...]]:
         """Fan-outs to consider in an irregular cluster."""

@@ -326,3 +326,224 @@ def test_changes_without_the_active_version_are_not_written(answer, shards, tmp_
     code, _ = written(answer, shards, tmp_path, 0, "--delta", str(shards))
     assert code == 2
     assert "the manifest of the active version" in capsys.readouterr().err
+
+
+# --- the answer elsewhere ----------------------------------------------------------------------------------------
+
+
+def asked(answer):
+    return ["--rollout", str(answer.parent / "short.yaml"), "--training", str(answer.parent / "run.yaml")]
+
+
+def test_an_answer_is_explained_on_both_sides(answer, tmp_path, capsys):
+    out = tmp_path / "why.json"
+    assert main(["explain", str(answer), "--time-limit", "3", "--format", "json", "-o", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["schema"] == "mapsearch.pools-explanation/1"
+    assert found["pools"] == json.loads(answer.read_text())
+    assert [row["name"] for row in found["constraints"]] == ["supply", "publish", "queue", "version"]
+    assert sum(found["serving"]["memory_bytes"].values()) <= found["serving"]["limit_bytes"]
+    assert main(["report", str(answer), "--explanation", str(out), "-o", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    for words in ("Who has which devices", "What sets the step", "The four constraints", "Publishing a version",
+                  "A rollout replica", "Training: Where the memory goes", "no transfer is shorter"):  # fmt: skip
+        assert words in page
+    assert "<script" not in page
+    capsys.readouterr()
+
+
+def test_options_of_training_alone_are_refused_for_two_pools(answer, capsys):
+    for more in (["--why-not", "tp=8"], ["--holes"], ["--weights", "hbm=1"], ["--sequence-length", "4096"]):
+        assert main(["explain", str(answer), *more]) == 2
+        assert "training alone" in capsys.readouterr().err
+    assert main(["explain", f"{answer}#2"]) == 2
+    assert "no rank 2" in capsys.readouterr().err
+
+
+def test_the_contract_of_an_answer_has_both_sides(answer, tmp_path, capsys):
+    data = json.loads(answer.read_text())
+    assert main(["contract", str(answer), "--format", "json"]) in (0, 3)
+    contract = json.loads(capsys.readouterr().out)
+    rows = {row["id"]: row for domain in contract["domains"] for row in domain["rows"]}
+    absent = [row["id"] for row in rows.values() if row["verdict"] == "not given" and row["domain"] in (4, 7, 8, 9)]
+    assert absent == []
+    plan, serving, steady = data["publishing"], data["serving"], data["steady"]
+    assert rows["publish.time_s"]["predicted"] == plan["time_s"]
+    assert rows["publish.transfer_s"]["predicted"] == plan["stages_s"]["transfer"]
+    assert rows["publish.peers"]["predicted"] == plan["peers"]
+    assert rows["async.version_lag"]["predicted"] == steady["version_lag"]
+    assert rows["async.rollout_tokens_per_s"]["verdict"] == rows["async.wait_s"]["verdict"] == "holds"
+    assert rows["async.one_version"]["predicted"] == "drain"
+    assert serving["weights"] in rows["precision.rollout_weights"]["predicted"]
+    assert rows["routing.rollout_distinct_ranks"]["predicted"] <= serving["ep"]
+    assert main(["contract", str(answer), "--training", "--format", "json"]) in (0, 3)
+    alone = json.loads(capsys.readouterr().out)
+    assert alone["domains"][7]["missing"] and alone["domains"][8]["missing"]
+
+
+def test_the_contract_holds_a_manifest_against_the_layout(answer, shards, tmp_path, capsys):
+    _, file = written(answer, shards, tmp_path, 0)
+    capsys.readouterr()
+
+    def row(name):
+        main(["contract", str(answer), "--manifest", name, "--format", "json"])
+        domains = json.loads(capsys.readouterr().out)["domains"]
+        return next(row for row in domains[7]["rows"] if row["id"] == "publish.manifest")
+
+    assert row(str(file))["verdict"] == "holds"
+    data = json.loads(answer.read_text())
+    data["serving"]["weights"] = "mxfp8"
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(data))
+    main(["contract", str(other), "--manifest", str(file), "--format", "json"])
+    domains = json.loads(capsys.readouterr().out)["domains"]
+    found = next(row for row in domains[7]["rows"] if row["id"] == "publish.manifest")
+    assert found["verdict"] == "broken" and "mxfp8" in found["why"]
+
+
+def test_router_load_enters_the_contract(answer, tmp_path, capsys):
+    load = tmp_path / "load.json"
+    made = ["experts", "--zipf", "0.5", "--answer", str(answer), "--model", "mixtral-8x7b", "--backend", "none"]
+    assert main([*made, "--format", "json", "-o", str(load)]) == 0
+    assert main(["contract", str(answer), "--experts", str(load), "--format", "json"]) in (0, 3)
+    captured = capsys.readouterr().out
+    rows = {row["id"]: row for domain in json.loads(captured)["domains"] for row in domain["rows"]}
+    found = json.loads(load.read_text())
+    assert rows["routing.expert_skew"]["predicted"] == found["by_expert"]["skew"]
+    assert rows["routing.load_max"]["predicted"] > rows["routing.load_mean"]["predicted"]
+    assert main(["report", str(load), "-o", str(tmp_path / "load.html")]) == 0
+    assert "Worst rank over the mean" in (tmp_path / "load.html").read_text()
+    assert main(["report", str(load), "--loop", str(load), "-o", str(tmp_path / "load.html")]) == 2
+    assert "does not go with router load" in capsys.readouterr().err
+
+
+def test_the_training_mapping_is_read_by_every_command(answer, tmp_path, capsys):
+    data = json.loads(answer.read_text())
+    assert main(["check", str(answer), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["mapping"]["step_time_s"] == data["steady"]["train_s"]
+    assert main(["export", str(answer), "--to", "megatron", "-o", str(tmp_path / "train.sh")]) in (0, 3)
+    assert "tensor-model-parallel-size" in (tmp_path / "train.sh").read_text()
+    capsys.readouterr()
+    wrong = {**data, "mapping": None, "training": None, "steady": None, "serving": None, "publishing": None}
+    none = tmp_path / "none.json"
+    none.write_text(json.dumps({**wrong, "status": "infeasible"}))
+    assert main(["export", str(none), "--to", "megatron"]) == 2
+    assert "holds no pair of mappings" in capsys.readouterr().err
+
+
+def test_a_folder_is_solved_again_and_a_change_is_named(answer, tmp_path, capsys):
+    folder = tmp_path / "plan"
+    assert main([*SMALL, *asked(answer), "-o", f"{folder}/"]) == 0
+    assert {one.name for one in folder.iterdir()} == {
+        "model.yaml", "run.yaml", "topology.yaml", "profile.yaml", "rollout.yaml", "mapping.yaml", "answer.json",
+        "mapsearch.lock.json",
+    }  # fmt: skip
+    capsys.readouterr()
+    assert main(["reproduce", str(folder)]) == 0
+    assert "the same answer" in capsys.readouterr().out
+    changed = documents.load(folder / "rollout.yaml")
+    changed["filter_yield"] = 0.4
+    (folder / "rollout.yaml").write_text(documents.dump(changed))
+    assert main(["reproduce", str(folder)]) == 3
+    assert "rollout.yaml filter_yield 0.8 -> 0.4" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_folder_holds_the_cluster_of_the_rollout_pool(answer, tmp_path, capsys):
+    given = documents.load(answer.parent / "short.yaml")
+    given["pool"] = {"topology": "hgx-h100", "link": {"bandwidth": "25 GB/s"}}
+    file, folder = tmp_path / "apart.yaml", tmp_path / "plan"
+    file.write_text(documents.dump(given))
+    told = ["--rollout", str(file), "--training", str(answer.parent / "run.yaml"), "-o", f"{folder}/"]
+    assert main([*SMALL, *told]) == 0
+    file.unlink()
+    assert {"pool-topology.yaml", "pool-profile.yaml"} <= {one.name for one in folder.iterdir()}
+    capsys.readouterr()
+    assert main(["reproduce", str(folder)]) == 0
+
+
+def _short(answer):
+    return ["--rollout", str(answer.parent / "short.yaml"), "--training", str(answer.parent / "run.yaml")]
+
+
+def test_the_front_as_table_document_and_chart(answer, capsys, tmp_path):
+    options = [*SMALL, *_short(answer), "--pareto"]
+    assert main([*options, "--plot", str(tmp_path / "front.svg"), "--verbose"]) == 0
+    text = capsys.readouterr().out
+    for words in ("EXACT:", "versions", "RL tokens/s", "binds", "replicas of", "@node"):
+        assert words in text
+    assert main([*options, "--format", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["schema"] == "mapsearch.rollout-front/1"
+    rates = [point["steady"]["tokens_per_s"] for point in data["points"]]
+    assert rates == sorted(rates)
+    whole = json.loads(answer.read_text())["steady"]["tokens_per_s"]
+    assert rates[-1] == pytest.approx(whole)
+    drawn = (tmp_path / "front.svg").read_text()
+    assert "versions that a sample may be old" in drawn
+    assert main([*options, "-o", str(tmp_path / "again.svg")]) == 0
+    assert (tmp_path / "again.svg").read_text() == drawn
+    assert capsys.readouterr().out == ""
+
+
+def test_the_front_of_several_queues_as_html(answer, capsys, tmp_path):
+    file = tmp_path / "front.html"
+    options = [*SMALL, *_short(answer), "--pareto", "--versions", "4..5", "--queue", "0,0.5"]
+    assert main([*options, "--objective", "device-hours", "-o", str(file)]) == 0
+    text = file.read_text()
+    assert "queue of 0.5 batches" in text
+    assert "device-hours per M tokens" in text
+
+
+def test_costs_by_option_and_what_is_missing(answer, capsys):
+    options = [*SMALL, *_short(answer), "--objective", "cost"]
+    assert main(options) == 2
+    assert "device.price_per_hour" in capsys.readouterr().err
+    assert main([*options, "--training-price", "2.5", "--rollout-price", "1", "-v"]) == 0
+    text = capsys.readouterr().out
+    assert "per million RL tokens" in text
+    assert "A device-hour costs 2.50 in training and 1.00 in rollout" in text
+    assert main([*options, "--training-price", "2.5"]) == 2
+    assert "--rollout-price" in capsys.readouterr().err
+
+
+def test_a_rollout_cluster_of_its_own_is_used_in_part_where_that_is_cheaper(answer, capsys, tmp_path):
+    given = documents.load(str(answer.parent / "short.yaml"))
+    file = tmp_path / "own.yaml"
+    file.write_text(documents.dump({**given, "pool": {"topology": "hgx-h100", "link": {"bandwidth": "25 GB/s"}}}))
+    options = [*SMALL, "--rollout", str(file), "--training", str(answer.parent / "run.yaml"), "--format", "json"]
+    assert main([*options, "--objective", "device-hours"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["status"] == "optimal"
+    assert told["idle_devices"] > 0
+    assert main(options) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["idle_devices"] == 0
+    assert told["cost"]["device_hours_per_million"] < whole["cost"]["device_hours_per_million"]
+    assert told["steady"]["step_s"] >= whole["steady"]["step_s"]
+
+
+def test_a_short_time_limit_has_a_pair_and_says_how_far_off_it_may_be(answer, capsys):
+    assert main([*SMALL, *_short(answer), "--time-limit", "0.001", "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["status"] == "feasible"
+    assert told["mapping"]
+    best = json.loads(answer.read_text())["steady"]["step_s"]
+    assert told["bound_s"] <= best <= told["steady"]["step_s"]
+    assert told["gap"] == pytest.approx(1.0 - told["bound_s"] / told["steady"]["step_s"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--versions", "3"], "add --pareto"),
+        (["--plot", "x.svg"], "add --pareto"),
+        (["--pareto", "--versions", "5..2"], "smaller number first"),
+        (["--pareto", "--versions", "many"], "1..8 or 1,2,4"),
+        (["--pareto", "--queue", "-1"], "0,0.5,1"),
+        (["--pareto", "--plot", "x.txt"], "accepted: .html"),
+        (["--training-price", "2"], "--objective cost"),
+    ],
+)
+def test_options_that_say_nothing_are_refused(options, words, capsys):
+    assert main([*SMALL, *options]) == 2
+    assert words in capsys.readouterr().err

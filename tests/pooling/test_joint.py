@@ -35,7 +35,7 @@ def test_the_joint_optimum_is_that_of_plain_loops(start):
         assert (found.best is None) == (wanted is None), seed
         if wanted is not None:
             assert found.best.step_s == pytest.approx(wanted, rel=1e-9), seed
-            assert found.bound_s == found.best.step_s
+            assert found.bound == found.best.step_s
 
 
 def test_the_instances_show_the_constraints_and_infeasible_ones():
@@ -87,7 +87,7 @@ def test_after_the_deadline_the_best_so_far_has_a_bound():
     pools = tiny_pools()
     found = best_pair(pools, deadline=time.monotonic() - 1.0)
     assert not found.complete
-    assert found.bound_s <= best_pair(pools).best.step_s
+    assert found.bound <= best_pair(pools).best.step_s
     assert answer_of(pools, found).status in ("feasible", "unknown")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import bruteforce
@@ -105,18 +106,32 @@ def drawn(seed: int) -> Pools:
     return tiny_pools(model=tiny_model(layers=layers), run=run, topology=cluster, rollout=rollout)
 
 
-def plain_best(pools: Pools) -> float | None:
-    """The shortest step of all triples of division, training mapping and way to serve, each paced by itself."""
+def plain_best(pools: Pools, training_price: float = 0.0, rollout_price: float = 0.0) -> float | None:
+    """The shortest step of all triples of division, training mapping and way to serve, each paced by itself; with
+    prices the least of step times what the devices of both sides take per second."""
     best: float | None = None
-    for part in pools.parts():
-        offers = pools.server.offers(part.serving)
-        trained = list(_feasible(part.training)) if offers else []
-        for train_s, mapping in trained:
-            for offer in offers:
-                step_s = pace_of(pools, part, offer, train_s, mapping).step_s
-                if step_s < float("inf") and (best is None or step_s < best):
-                    best = step_s
+    for part, services in plain_divisions(pools):
+        offered = [(facts, pools.server.offers(facts)) for facts in services]
+        for train_s, mapping in _feasible(part.training) if any(offers for _, offers in offered) else ():
+            for facts, offers in offered:
+                devices = part.training.fabric.devices, facts.fabric.devices
+                paid = training_price * devices[0] + rollout_price * devices[1] or 1.0
+                for offer in offers:
+                    value = paid * pace_of(pools, replace(part, serving=facts), offer, train_s, mapping).step_s
+                    if value < float("inf") and (best is None or value < best):
+                        best = value
     return best
+
+
+def plain_divisions(pools: Pools) -> Any:
+    """Every number of outer units that train, with every number of the others that serves; clusters of their own as a
+    whole, and unlike units as the question divides them."""
+    if pools.own is not None or pools.unlike:
+        yield from ((part, [part.serving]) for part in pools.parts())
+        return
+    for trains in range(1, pools.units):
+        serves = range(1, pools.units - trains + 1)
+        yield pools.part(trains), [pools.part(pools.units - units).serving for units in serves]
 
 
 def _feasible(facts: Any) -> Any:

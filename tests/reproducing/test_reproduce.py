@@ -12,7 +12,7 @@ from mapsearch.api import solve
 from mapsearch.cli.options import check_folder
 from mapsearch.errors import InputError, UsageError
 from mapsearch.reproducing import bundle as bundles
-from mapsearch.reproducing.bundle import FILES, read_bundle, write_bundle
+from mapsearch.reproducing.bundle import FILES, INPUTS, read_bundle, write_bundle
 from mapsearch.reproducing.differences import differences
 from mapsearch.reproducing.repeat import reproduce
 from mapsearch.reproduction import LOCK_FILE, Lock
@@ -52,7 +52,9 @@ def test_the_same_inputs_give_the_same_answer(folder):
 
 def test_the_same_solve_writes_the_same_bytes(folder, tmp_path):
     again = tiny_folder(tmp_path / "again")
-    for name in (*FILES.values(), LOCK_FILE):
+    names = {FILES[kind] for kind in (*INPUTS, "mapping", "answer")} | {LOCK_FILE}
+    assert {one.name for one in again.iterdir()} == names
+    for name in names:
         assert (folder / name).read_bytes() == (again / name).read_bytes(), name
 
 
