@@ -21,11 +21,12 @@ SIZES = ("tp", "cp", "dp", "pp", "etp", "ep", "edp")
 ROWS = tuple(f"{size}_row" for size in SIZES)
 CHOICES = ("micro_batch", "vpp", "schedule", "recompute", "zero", "offload", "cp_kind", "dispatcher", "overlap")
 
-DERIVED = ("tokens", "microbatches", "stage", "layers", "devices", "parameters", "shards", "payload_bytes")
+DERIVED = ("tokens", "microbatches", "stage", "layers", "devices", "parameters", "shards", "payload_bytes", "inner_row")
 """Values that follow from the axes and that many quantities share.
 
 tokens: tokens of one microbatch per rank at a layer's entrance, micro_batch * sequence / (tp * cp);
-parameters: local parameters; shards: ranks a state is divided over; layers: layers of one kind on a stage.
+parameters: local parameters; shards: ranks a state is divided over; layers: layers of one kind on a stage;
+inner_row: ways per level of the axes that stand inside an axis' groups: how far apart members are on a ring or torus.
 """
 
 SCOPE = frozenset((*SIZES, *ROWS, *CHOICES, *DERIVED))

@@ -17,7 +17,6 @@ from mapsearch.audited import Audit, Round
 from mapsearch.auditing.feedback import ROUNDS, Rounds, fed_back
 from mapsearch.auditing.measure import TOLERANCE, ground_of, measure, with_shares
 from mapsearch.auditing.report import audited_step_s, axis_audits, beside, busiest_links, named_shares, overlaps
-from mapsearch.auditing.traffic import Rings
 from mapsearch.comparing import mapping_text
 from mapsearch.costs.estimate import layout_trouble, point_of
 from mapsearch.costs.views import Facts
@@ -26,7 +25,7 @@ from mapsearch.inputs import read_for, read_inputs
 from mapsearch.interrupts import Interrupts
 from mapsearch.inventories.mapping import Mapping
 from mapsearch.inventories.model import Model
-from mapsearch.inventories.profile import Profile
+from mapsearch.inventories.profile import Profile, Rings
 from mapsearch.inventories.run import Run
 from mapsearch.placement import Placement
 from mapsearch.placing.placed import AXES, Placed
@@ -47,7 +46,7 @@ def audit(
     profile: str | Profile | None = None,
     devices: int | None = None,
     relay: bool = True,
-    rings: Rings = "levels",
+    rings: Rings | None = None,
     placement: Placement | None = None,
     answer_notes: Collection[str] | None = None,
     tolerance: float = TOLERANCE,
@@ -59,10 +58,10 @@ def audit(
 ) -> Audit:
     """All groups' collectives of a step routed at once, and the bandwidths that the axes get against the level model's.
 
-    `relay`: devices pass on what a neighbour sends to another rail (NCCL's PXN). `rings`: gathers level by level, as
-    the cost model charges them, or flat rings through the whole group, as NCCL has them. Beyond `tolerance` a
-    difference counts; with `feed_back` it is given to the search, which is repeated until nothing changes, at most
-    `rounds` times.
+    `relay`: devices pass on what a neighbour sends to another rail (NCCL's PXN). `rings`: other ones than the
+    profile's, which the cost model charges: level by level, or flat through the whole group, as NCCL has them.
+    Beyond `tolerance` a difference counts; with `feed_back` it is given to the search, which is repeated until nothing
+    changes, at most `rounds` times.
     `contended`: background traffic takes its half of every link that it shares with what stands in line, as without
     priorities, in the audited step and in what is fed back.
     `measured`: bus bandwidth of axes as a benchmark gave it, bytes/s by axis, to stand beside what the links give.
@@ -73,7 +72,7 @@ def audit(
     """
     if not 0.0 < tolerance < 1.0:
         raise UsageError(f"tolerance is {tolerance:g}; give a share between 0 and 1, such as 0.05", field="tolerance")
-    if rings not in ("levels", "flat"):
+    if rings not in (None, "levels", "flat"):
         raise UsageError(f"rings is {rings!r}; accepted: levels or flat", field="rings")
     if rounds < 1:
         raise UsageError(f"rounds is {rounds}; ask for at least 1", field="rounds")

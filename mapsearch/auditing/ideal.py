@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -38,15 +39,20 @@ def ideal_facts(facts: Facts) -> Facts:
 def unit_seconds(traffic: Traffic, facts: Facts) -> float:
     """Seconds of a unit payload of the pattern under the level model, with the facts of `ideal_facts`. Unit: s."""
     row = np.array(traffic.row)
-    about = {"fabric": facts.fabric.seen_by(traffic.axis), "profile": facts.profile}
+    about = _about(traffic, facts)
     if traffic.crossing:
-        return number(collectives.loads_s(list(traffic.crossing), row, **about))  # type: ignore[arg-type]
+        return number(collectives.loads_s(list(traffic.crossing), row, **about))
     charge = {
         "gather": collectives.all_gather_s,
         "exchange": collectives.all_to_all_s,
         "hop": collectives.point_to_point_s,
     }[traffic.pattern]
-    return number(charge(1.0, row, **about))  # type: ignore[arg-type]
+    return number(charge(1.0, row, **about))
+
+
+def _about(traffic: Traffic, facts: Facts) -> dict[str, Any]:
+    fabric = facts.fabric.seen_by(traffic.axis)
+    return {"fabric": fabric, "profile": facts.profile, "inner_row": traffic.inner_row}
 
 
 def axis_seconds(mapping: Mapping, facts: Facts, traffic: list[Traffic]) -> list[float]:
@@ -112,13 +118,12 @@ def level_seconds(traffic: Traffic, level: int, facts: Facts) -> float:
     if ways == 1:
         return 0.0
     row = np.array([ways if place == level else 1 for place in range(len(traffic.row))])
-    about = {"fabric": facts.fabric.seen_by(traffic.axis), "profile": facts.profile}
+    about = _about(traffic, facts)
     if traffic.pattern == "gather":
-        return number(collectives.all_gather_s(1.0 / inside, row, **about))  # type: ignore[arg-type]
+        return number(collectives.all_gather_s(1.0 / inside, row, **about))
     if traffic.pattern == "hop":
-        return number(collectives.point_to_point_s(1.0, row, **about))  # type: ignore[arg-type]
+        return number(collectives.point_to_point_s(1.0, row, **about))
     sent = inside * ways / traffic.members
     if traffic.crossing:
-        beyond = traffic.crossing[level + 1] if level + 1 < len(traffic.row) else 0.0
-        sent = max(traffic.crossing[level] - beyond, 0.0) * ways / (ways - 1.0)
-    return number(collectives.all_to_all_s(sent, row, **about))  # type: ignore[arg-type]
+        sent = traffic.staying(level) * ways / (ways - 1.0)
+    return number(collectives.all_to_all_s(sent, row, **about))

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from mapsearch.auditing.concurrent import contended_shares
 from mapsearch.auditing.ideal import axis_seconds, ideal_facts, level_seconds, unit_seconds
-from mapsearch.auditing.traffic import Rings, Traffic, every_level, flows_by_level, flows_of_groups, traffic_of
+from mapsearch.auditing.traffic import Traffic, every_level, flows_by_level, flows_of_groups, traffic_of
 from mapsearch.costs.estimate import Point, point_of
 from mapsearch.costs.views import Facts
 from mapsearch.errors import InputError
 from mapsearch.inventories.mapping import Mapping
+from mapsearch.inventories.profile import Rings
 from mapsearch.placing.placed import Placed, placed_of
 from mapsearch.topologies.routing import Router, busiest, router_of
 from mapsearch.topologies.spec import Topology
@@ -37,10 +38,11 @@ class Ground:
 
     topology: Topology
     router: Router
-    rings: Rings = "levels"
+    rings: Rings | None = None
+    """Those of the profile where not told."""
 
 
-def ground_of(topology: Topology, *, relay: bool = True, rings: Rings = "levels") -> Ground:
+def ground_of(topology: Topology, *, relay: bool = True, rings: Rings | None = None) -> Ground:
     """The graph of a topology with its parallel cables. Raises InputError when it is too large to draw."""
     from mapsearch.topologies.graph import graph_of
 

@@ -7,8 +7,8 @@ Patterns, for a unit payload (FORMULAS 4.1, 4.4):
 - gather: an all-gather or reduce-scatter of one full tensor as the cost model counts it, level by level from the
   outermost: members at the same place of sibling units form a ring in the order of the axis, used both ways. In a full
   mesh every member sends to each of the others; in a torus every axis has a ring, and parts of the tensor take the axes
-  in turn. With flat rings instead: rings through the whole group in the order of the axis, as NCCL has them, one for
-  each member of the innermost unit, which they enter and leave at different members.
+  in turn. With flat rings instead: on switches, rings through the whole group in the order of the axis, as NCCL has
+  them, one for each member of the innermost unit, which they enter and leave at different members.
 - exchange: every member sends one byte in all, an equal part to every member, its own part included.
 - hop: every member sends one byte to the next one, round the ring.
 """
@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 
 from mapsearch.axes import CpKind, Dispatcher
 from mapsearch.costs.estimate import Point
+from mapsearch.costs.tori import axis_loads
+from mapsearch.inventories.profile import Rings
 from mapsearch.placing.placed import Placed
 from mapsearch.topologies.fabric import Fabric, Level
 from mapsearch.topologies.routing import Flows, Pairs, Uniform
@@ -32,7 +34,6 @@ from mapsearch.topologies.routing import Flows, Pairs, Uniform
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Pattern = Literal["gather", "exchange", "hop"]
-Rings = Literal["levels", "flat"]
 
 
 @dataclass(frozen=True)
@@ -48,50 +49,71 @@ class Traffic:
     rings: Rings = "levels"
     crossing: tuple[float, ...] = ()
     """De-duplicated exchange: bytes of a device that cross each level, as the cost model has them; else empty."""
+    inner_row: tuple[int, ...] | None = None
+    """Ways per level of the axes that stand inside the groups."""
 
     @property
     def members(self) -> int:
         """Members of a group."""
         return int(self.groups.shape[1])
 
+    def staying(self, level: int) -> float:
+        """De-duplicated exchange: bytes of a device that cross a level and none further out.
 
-def traffic_of(point: Point, placed: Placed, rings: Rings = "levels") -> list[Traffic]:
-    """What every axis of a mapping sends that has more than one member; FORMULAS 4.2 says which pattern."""
+        Copies from outside are passed on inside the innermost units, which is in that level's bytes as it stands.
+        """
+        beyond = self.crossing[level + 1] if 0 < level < len(self.row) - 1 else 0.0
+        return max(self.crossing[level] - beyond, 0.0)
+
+
+def traffic_of(point: Point, placed: Placed, rings: Rings | None = None) -> list[Traffic]:
+    """What every axis of a mapping sends that has more than one member; FORMULAS 4.2 says which pattern.
+
+    `rings`: other than the profile's.
+    """
+    rings = rings or point.facts.profile.rings
     rows, mapping = point.rows, point.mapping
     found = [Traffic("tp", "gather", rows["tp"], placed.groups["tp"])]
-    found += _context(CpKind(int(mapping.cp_kind)), rows["cp"], placed.groups["cp"])
+    found += _context(CpKind(int(mapping.cp_kind)), rows["cp"], placed.groups["cp"], rows["tp"])
     if point.facts.model.moe is not None:
-        both = tuple(a * b for a, b in zip(rows["etp"], rows["ep"], strict=True))
+        both = _times(rows["etp"], rows["ep"])
         if int(mapping.dispatcher) == Dispatcher.ALL_GATHER:
             found.append(Traffic("ep", "gather", both, product_groups(placed, rows, "etp", "ep")))
         else:
-            found.append(Traffic("ep", "exchange", rows["ep"], placed.groups["ep"], crossing=_deduplicated(point)))
+            loads = _deduplicated(point)
+            groups = placed.groups["ep"]
+            found.append(Traffic("ep", "exchange", rows["ep"], groups, crossing=loads, inner_row=rows["etp"]))
             found.append(Traffic("etp", "gather", rows["etp"], placed.groups["etp"]))
-        found.append(Traffic("edp", "gather", rows["edp"], placed.groups["edp"]))
-    replicas = tuple(a * b for a, b in zip(rows["cp"], rows["dp"], strict=True))
-    found.append(Traffic("dp", "gather", replicas, product_groups(placed, rows, "cp", "dp")))
-    found.append(Traffic("pp", "hop", rows["pp"], placed.groups["pp"]))
+        found.append(Traffic("edp", "gather", rows["edp"], placed.groups["edp"], inner_row=both))
+    replicas = _times(rows["cp"], rows["dp"])
+    together = product_groups(placed, rows, "cp", "dp")
+    found.append(Traffic("dp", "gather", replicas, together, inner_row=rows["tp"]))
+    others = tuple(used // ways for used, ways in zip(point.cell.used, rows["pp"], strict=True))
+    found.append(Traffic("pp", "hop", rows["pp"], placed.groups["pp"], inner_row=others))
     return [replace(each, rings=rings) for each in found if each.members > 1]
 
 
-def _context(kind: CpKind, row: tuple[int, ...], groups: Ints) -> list[Traffic]:
+def _times(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a * b for a, b in zip(one, other, strict=True))
+
+
+def _context(kind: CpKind, row: tuple[int, ...], groups: Ints, inside: tuple[int, ...]) -> list[Traffic]:
     if kind != CpKind.HYBRID:
         patterns: dict[CpKind, Pattern] = {
             CpKind.RING: "hop",
             CpKind.ALL_GATHER: "gather",
             CpKind.ULYSSES: "exchange",
         }
-        return [Traffic("cp", patterns[kind], row, groups)]
+        return [Traffic("cp", patterns[kind], row, groups, inner_row=inside)]
     used = [level for level, ways in enumerate(row) if ways > 1]
     inner = tuple(ways if used and level == used[0] else 1 for level, ways in enumerate(row))
     outer = tuple(1 if used and level == used[0] else ways for level, ways in enumerate(row))
     # The innermost level in use runs fastest in the order of the axis.
     first = math.prod(inner)
+    across = groups.reshape(len(groups), -1, first).swapaxes(1, 2).reshape(-1, math.prod(outer))
     return [
-        Traffic("cp", "exchange", inner, groups.reshape(-1, first)),
-        Traffic(
-            "cp", "hop", outer, groups.reshape(len(groups), -1, first).swapaxes(1, 2).reshape(-1, math.prod(outer))
-        ),
+        Traffic("cp", "exchange", inner, groups.reshape(-1, first), inner_row=inside),
+        Traffic("cp", "hop", outer, across, inner_row=inside),
     ]
 
 
@@ -141,10 +163,12 @@ def flows_by_level(traffic: Traffic, fabric: Fabric, node: Ints, units: Ints) ->
 
     `node`: number of the node of each rank. `units`: as `Placed.units`.
     """
-    if traffic.pattern == "gather" and traffic.rings == "flat":
-        return _flat(traffic, node)
     if traffic.pattern == "gather":
-        return [list(_gathered(traffic, level, fabric, node, units)) for level in range(len(traffic.row))]
+        flat = _flat(traffic, node) if traffic.rings == "flat" else None
+        return [
+            flat[place] if flat and level.kind == "switch" else list(_gathered(traffic, place, fabric, node, units))
+            for place, level in enumerate(fabric.levels)
+        ]
     if traffic.pattern == "hop":
         return _hops(traffic, node)
     return _exchanged(traffic, node)
@@ -167,35 +191,45 @@ def _gathered(traffic: Traffic, level: int, fabric: Fabric, node: Ints, units: I
         for step in range(1, ways):
             yield Pairs(node[slices.ravel()], node[np.roll(slices, -step, axis=1).ravel()], sent)
         return
-    extents = _extents(slices, level, fabric.levels[level], units) if kind in ("ring", "torus") else [ways]
+    shape = fabric.levels[level]
+    axes = _axes(slices, level, shape, units) if kind in ("ring", "torus") else [_Axis(ways, 1.0)]
+    extents = [axis.extent for axis in axes]
     grids = slices.reshape(-1, *reversed(extents))  # the first axis is the last dimension
-    axes = [axis for axis, extent in enumerate(extents) if extent > 1]
-    for turn in range(len(axes)):
-        done = 1
-        for axis in axes[turn:] + axes[:turn]:
-            extent, dimension = extents[axis], grids.ndim - 1 - axis
-            each = (1.0 - 1.0 / extent) / (inside * done * len(axes))
-            for step in (1, -1):
-                sent = np.full(slices.size, 0.5 * each)
-                yield Pairs(node[grids.ravel()], node[np.roll(grids, step, axis=dimension).ravel()], sent)
-            done *= extent
+    for axis, load in enumerate(axis_loads(extents, [axis.rate for axis in axes])):
+        if load == 0.0:
+            continue
+        sent = np.full(slices.size, 0.5 * load / inside)
+        for step in (1, -1):
+            onward = np.roll(grids, step, axis=grids.ndim - 1 - axis)
+            yield Pairs(node[grids.ravel()], node[onward.ravel()], sent)
 
 
-def _extents(slices: Ints, level: int, shape: Level, units: Ints) -> list[int]:
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of a torus as the slices of groups use it."""
+
+    extent: int
+    """Members along it."""
+    rate: float
+    """What it carries of their rings: less where hops pass over others' places, half where they have to turn back."""
+
+
+def _axes(slices: Ints, level: int, shape: Level, units: Ints) -> list[_Axis]:
     """How far slices of groups reach along each axis of a torus, where they are boxes in it; else one ring."""
     ways = slices.shape[1]
-    if not shape.dims or math.prod(shape.dims) != shape.size or units.shape[1] <= level:
-        return [ways]
+    if (shape.dims and math.prod(shape.dims) != shape.size) or units.shape[1] <= level:
+        return [_Axis(ways, 1.0)]
     at = units[slices, level]
-    extents = []
-    for length in shape.dims:
-        where, at = at % length, at // length
-        different = np.diff(np.sort(where, axis=1), axis=1) > 0
-        counts = 1 + different.sum(axis=1)
+    axes = []
+    for length in shape.dims or (shape.size,):
+        where, at = np.sort(at % length, axis=1), at // length
+        steps = np.diff(where, axis=1)
+        counts = 1 + (steps > 0).sum(axis=1)
         if (counts != counts[0]).any():
-            return [ways]
-        extents.append(int(counts[0]))
-    return extents if math.prod(extents) == ways else [ways]
+            return [_Axis(ways, 1.0)]
+        extent, apart = int(counts[0]), int(steps[steps > 0].min(initial=length))
+        axes.append(_Axis(extent, 1.0 / (apart if apart * extent == length else 2 * apart)))
+    return axes if math.prod(axis.extent for axis in axes) == ways else [_Axis(ways, 1.0)]
 
 
 def _exchanged(traffic: Traffic, node: Ints) -> list[list[Pairs | Uniform]]:
@@ -209,8 +243,7 @@ def _exchanged(traffic: Traffic, node: Ints) -> list[list[Pairs | Uniform]]:
             continue
         each = 1.0 / members
         if traffic.crossing:
-            beyond = traffic.crossing[level + 1] if level + 1 < len(traffic.row) else 0.0
-            each = max(traffic.crossing[level] - beyond, 0.0) / (inside * (ways - 1))
+            each = traffic.staying(level) / (inside * (ways - 1))
         flows: list[Pairs | Uniform] = []
         for sign, size in ((1.0, inside * ways), (-1.0, inside)):
             if size > 1:

@@ -23,7 +23,7 @@ from mapsearch.calibration.nccl import CollectiveLog
 from mapsearch.calibration.robust import robust_fit
 from mapsearch.costs import collectives
 from mapsearch.errors import InputError, MissingFact
-from mapsearch.inventories.profile import CollectiveEfficiency, Profile, Saturation
+from mapsearch.inventories.profile import CollectiveEfficiency, Profile, Rings, Saturation
 from mapsearch.quantity import Floats
 from mapsearch.topologies.fabric import Device, Fabric, Level
 from mapsearch.units import BYTES, TIME, render
@@ -35,6 +35,8 @@ PROFILE_FIELDS = {
     "all_to_all": "all_to_all", "send_receive": "point_to_point",
 }  # fmt: skip
 """The field of a profile that an operation's log measures."""
+LOGGED_RINGS: Rings = "flat"
+"""What nccl-tests and rccl-tests measure: rings through the whole group."""
 TOLERANCE = 0.15
 """Largest residual of any row in the usable range."""
 _TOLD = 0.3
@@ -47,7 +49,6 @@ _ABOVE = 1.02
 """How far above the datasheet a bandwidth may come out by rounding."""
 _RACKS = ("GB200", "GB300", "Graphics Device")
 """Devices whose high-bandwidth domain spans hosts, so that several hosts do not mean another level."""
-_RINGS = ("all_reduce", "all_gather", "reduce_scatter")
 _BOUNDLESS = 1e30
 
 
@@ -222,11 +223,11 @@ def _remarks(fit: CollectiveFit) -> list[str]:
         notes.append(
             "launch, latency per step and half_bytes all add to alpha; logs of other numbers of ranks tell them apart"
         )
-    if fit.level == "across" and fit.ranks_per_node and fit.nodes and fit.operation in _RINGS:
+    if fit.level == "across" and fit.ranks_per_node and fit.nodes == 2 and fit.operation == "all_reduce":
         through = fit.bus_bytes_per_s(best) / fit.ranks_per_node / 1e9
         notes.append(
-            f"a ring over all ranks would carry {through:.4g} GB/s per device across; the cost model counts "
-            f"{fit.nodes - 1}/{fit.nodes} of the array, the least that {fit.nodes} nodes must exchange"
+            f"a ring over all ranks would carry {through:.4g} GB/s per device across; the cost model counts the array "
+            "once, as the tree that NCCL takes between two nodes sends it"
         )
     if fit.usable is None:
         notes.append(f"no range of three sizes up to the largest is within {TOLERANCE:.0%} of one line")
@@ -239,7 +240,8 @@ def _dummy(operation: str, half_bytes: float) -> Profile:
     return Profile.model_validate(
         {"name": operation, "gemm": curve, "grouped_gemm": curve, "attention_forward": curve,
          "attention_backward": curve, "memory_bandwidth": 1.0, "all_reduce": efficiency, "all_gather": efficiency,
-         "all_to_all": efficiency, "point_to_point": efficiency, "runtime_bytes": "0 B", "communicator_bytes": "0 B"}
+         "all_to_all": efficiency, "point_to_point": efficiency, "rings": LOGGED_RINGS, "runtime_bytes": "0 B",
+         "communicator_bytes": "0 B"}
     )  # fmt: skip
 
 
@@ -248,7 +250,8 @@ def level_terms(
 ) -> LevelTerms:
     """Bytes, latencies and half-messages that the cost model charges to the level a log ran on.
 
-    Across: groups of `ranks_per_node` below the level, whose own links are taken as free. Raises MissingFact.
+    Across: groups of `ranks_per_node` below the level, whose own links are taken as free; rings as NCCL has them.
+    Raises MissingFact.
     """
     if level == "across" and ranks_per_node is None:
         raise MissingFact(

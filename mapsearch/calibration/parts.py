@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mapsearch.calibration.alpha_beta import PROFILE_FIELDS, CollectiveFit, efficiency
+from mapsearch.calibration.alpha_beta import LOGGED_RINGS, PROFILE_FIELDS, CollectiveFit, efficiency
 from mapsearch.calibration.gemm import GemmFit
 from mapsearch.errors import InputError
 from mapsearch.inventories.profile import CollectiveEfficiency
@@ -39,7 +39,11 @@ def collective_part(
     for fit in fits:
         share = efficiency(fit, bandwidth, latency_s=latency_s, in_network=in_network)
         found.setdefault(PROFILE_FIELDS[fit.operation], []).append((fit, share))
-    return {field: _collective_fields(found[field], latency_s) for field in sorted(found)}
+    part = {field: _collective_fields(found[field], latency_s) for field in sorted(found)}
+    if levels == {"across"} and {"all_reduce", "all_gather"} & {*found}:
+        note = "the rings of NCCL and RCCL, by which the shares are counted"
+        part["rings"] = {"value": LOGGED_RINGS, "source": "assumed", "note": note}
+    return part
 
 
 def _collective_fields(

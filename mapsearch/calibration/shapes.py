@@ -234,6 +234,7 @@ def fabric_of(row: dict[str, Any], hardware: dict[str, dict[str, Any]]) -> Itera
             float(outer or 1.0) * 1e9,
             LATENCY_S["outer"],
             in_network_reduction=str(features.get("sharp")) == "True",
+            own_ports=True,
         )
         yield Fabric(f"{name} x {devices}", device, (near, far))
 
@@ -258,7 +259,7 @@ def _torus(row: dict[str, Any], device: Device, inner: float, outer: float) -> F
     if math.prod(dims) != chips:
         dims = _balanced(chips, axes)
     near = Level("slice", "torus", chips, inner * 1e9, LATENCY_S["torus"], True, dims=dims)
-    far = Level("cluster", "switch", slices, max(outer, 1e-3) * 1e9, LATENCY_S["slices"])
+    far = Level("cluster", "switch", slices, max(outer, 1e-3) * 1e9, LATENCY_S["slices"], own_ports=True)
     return Fabric(f"{device.name} x {devices}", device, (near, far))
 
 

@@ -61,9 +61,7 @@ if TYPE_CHECKING:
 @click.option(
     "--rings",
     type=click.Choice(["levels", "flat"]),
-    default="levels",
-    show_default=True,
-    help="Gathers level by level, as the cost model charges them, or in rings through the group, as NCCL has them.",
+    help="Gathers level by level, or in rings through the group, as NCCL has them.  [default: as the profile says]",
 )
 @options.output_options
 def command(
@@ -81,7 +79,7 @@ def command(
     contended: bool,
     measured: tuple[str, ...],
     relay: bool,
-    rings: Literal["levels", "flat"],
+    rings: Literal["levels", "flat"] | None,
     format_: str | None,
     output: str | None,
     quiet: bool,

@@ -140,14 +140,15 @@ def innermost_part(row: Num) -> tuple[Floats, Floats]:
     return np.where(first, ways, 1), np.where(first, 1, ways)
 
 
-def _ring_s(block: Num, row: Num, fabric: Fabric, profile: Profile) -> Floats:
+def _ring_s(block: Num, row: Num, inner_row: Num, fabric: Fabric, profile: Profile) -> Floats:
     """CP - 1 steps of a block to the next rank; a step is as slow as the worst hop of the ring."""
-    step = collectives.point_to_point_s(block, row, fabric=fabric, profile=profile)
+    step = collectives.point_to_point_s(block, row, fabric=fabric, profile=profile, inner_row=inner_row)
     return (_size(row) - 1.0) * step
 
 
-def _ulysses_s(payloads: tuple[Floats, Floats], row: Num, fabric: Fabric, profile: Profile) -> Floats:
-    before, after = (collectives.all_to_all_s(sent, row, fabric=fabric, profile=profile) for sent in payloads)
+def _ulysses_s(payloads: tuple[Floats, Floats], row: Num, inner_row: Num, fabric: Fabric, profile: Profile) -> Floats:
+    about = {"fabric": fabric, "profile": profile, "inner_row": inner_row}
+    before, after = (collectives.all_to_all_s(sent, row, **about) for sent in payloads)
     return before + after
 
 
@@ -156,6 +157,7 @@ def _cp_s(
     tp: Num,
     cp_row: Num,
     micro_batch: Num,
+    inner_row: Num,
     passes: float,
     *,
     model: Model,
@@ -168,16 +170,18 @@ def _cp_s(
     cp = _size(cp_row)
     block = volumes.kv_block_bytes(tp, cp, micro_batch, model=model, run=run)
     if kind == CpKind.RING:
-        return passes * _ring_s(block, cp_row, fabric, profile)
+        return passes * _ring_s(block, cp_row, inner_row, fabric, profile)
     if kind == CpKind.ALL_GATHER:
-        return passes * collectives.all_gather_s(cp * block, cp_row, fabric=fabric, profile=profile)
+        about = {"fabric": fabric, "profile": profile, "inner_row": inner_row}
+        return passes * collectives.all_gather_s(cp * block, cp_row, **about)
     heads = volumes.ulysses_bytes(tp, cp, micro_batch, model=model, run=run)
     if kind == CpKind.ULYSSES:
-        return _ulysses_s(heads, cp_row, fabric, profile)
+        return _ulysses_s(heads, cp_row, inner_row, fabric, profile)
     inner, outer = innermost_part(cp_row)
     # Inside a hybrid's ring every rank holds 1/u of the heads of u times the tokens; heads below one are replicated.
     spread = np.maximum(_size(inner) / volumes.local_kv_heads(tp, model), 1.0)
-    return _ulysses_s(heads, inner, fabric, profile) + passes * _ring_s(block * spread, outer, fabric, profile)
+    exchanged = _ulysses_s(heads, inner, inner_row, fabric, profile)
+    return exchanged + passes * _ring_s(block * spread, outer, inner_row, fabric, profile)
 
 
 def _chosen(codes: Num, kinds: Iterable[Kind], seconds: Callable[[Kind], Floats]) -> Floats:
@@ -192,33 +196,53 @@ def _chosen(codes: Num, kinds: Iterable[Kind], seconds: Callable[[Kind], Floats]
 
 @quantity(unit="s", source="F4.2")
 def cp_forward_s(
-    tp: Num, cp_row: Num, cp_kind: Num, micro_batch: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+    tp: Num,
+    cp_row: Num,
+    cp_kind: Num,
+    micro_batch: Num,
+    inner_row: Num = None,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
 ) -> Floats:
     """Context parallel of one attention block, forward.
 
     Ring: CP-1 hops of the K, V block over the worst level the ring crosses; all-gather: the same bytes by the cuts;
     Ulysses: two all-to-alls; hybrid: Ulysses inside the innermost level of the row, ring across the others.
-    Axes: tp, cp_row, cp_kind, micro_batch. Unit: s. Source: F4.2.
+    Axes: tp, cp_row, cp_kind, micro_batch, inner_row (TP). Unit: s. Source: F4.2.
     """
 
     def seconds(kind: CpKind) -> Floats:
-        return _cp_s(kind, tp, cp_row, micro_batch, 1.0, model=model, run=run, fabric=fabric, profile=profile)
+        about = {"model": model, "run": run, "fabric": fabric, "profile": profile}
+        return _cp_s(kind, tp, cp_row, micro_batch, inner_row, 1.0, **about)  # type: ignore[arg-type]
 
     return _chosen(cp_kind, CpKind, seconds)
 
 
 @quantity(unit="s", source="F4.2")
 def cp_backward_s(
-    tp: Num, cp_row: Num, cp_kind: Num, micro_batch: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+    tp: Num,
+    cp_row: Num,
+    cp_kind: Num,
+    micro_batch: Num,
+    inner_row: Num = None,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
 ) -> Floats:
     """Context parallel of one attention block, backward: K, V again and their gradients; Ulysses as forward.
 
-    All-gather kinds gather K, V again and reduce-scatter dK, dV. Axes: tp, cp_row, cp_kind, micro_batch.
-    Unit: s. Source: F4.2.
+    All-gather kinds gather K, V again and reduce-scatter dK, dV. Axes: tp, cp_row, cp_kind, micro_batch, inner_row
+    (TP). Unit: s. Source: F4.2.
     """
 
     def seconds(kind: CpKind) -> Floats:
-        return _cp_s(kind, tp, cp_row, micro_batch, 2.0, model=model, run=run, fabric=fabric, profile=profile)
+        about = {"model": model, "run": run, "fabric": fabric, "profile": profile}
+        return _cp_s(kind, tp, cp_row, micro_batch, inner_row, 2.0, **about)  # type: ignore[arg-type]
 
     return _chosen(cp_kind, CpKind, seconds)
 
@@ -249,10 +273,10 @@ def _ep_s(
             return collectives.all_gather_s(full, group_row, fabric=fabric, profile=profile)
         if kind == Dispatcher.DEDUPLICATED:
             loads = volumes.deduplicated_loads_bytes(tokens, ep_row, model=model, run=run, element_bytes=element_bytes)
-            exchange = collectives.loads_s(loads, ep_row, fabric=fabric, profile=profile)
+            exchange = collectives.loads_s(loads, ep_row, fabric=fabric, profile=profile, inner_row=etp_row)
         else:
             sent = volumes.ep_payload_bytes(tokens, ep, kind, model=model, run=run, element_bytes=element_bytes)
-            exchange = collectives.all_to_all_s(sent, ep_row, fabric=fabric, profile=profile)
+            exchange = collectives.all_to_all_s(sent, ep_row, fabric=fabric, profile=profile, inner_row=etp_row)
         rows = routing.routed_rows(tokens, etp, ep, kind, model=model, run=run)
         gathered = rows * model.hidden * element_bytes
         return exchange + collectives.all_gather_s(gathered, etp_row, fabric=over_etp, profile=profile)
@@ -325,14 +349,16 @@ def ep_backward_s(
 
 
 @quantity(unit="s", source="F4.2")
-def pp_hop_s(pp_row: Num, tokens: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def pp_hop_s(
+    pp_row: Num, tokens: Num, inner_row: Num = None, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
     """Hidden states of one microbatch to the next stage, at the worst level that neighbouring stages cross.
 
-    tau * h * 2 bytes per rank. Axes: pp_row, tokens. Unit: s. Source: F4.2.
+    tau * h * 2 bytes per rank. Axes: pp_row, tokens, inner_row (all other axes). Unit: s. Source: F4.2.
     Ignores: full tensors without sequence parallelism (they are sent in shards of TP and gathered).
     """
     sent = volumes.hidden_bytes(tokens, 1, model=model)
-    return collectives.point_to_point_s(sent, pp_row, fabric=fabric.seen_by("pp"), profile=profile)
+    return collectives.point_to_point_s(sent, pp_row, fabric=fabric.seen_by("pp"), profile=profile, inner_row=inner_row)
 
 
 # Data parallel is a class of communication like the others; only its file is another.

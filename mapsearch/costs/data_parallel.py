@@ -48,48 +48,55 @@ def shard_and_replica_rows(row: Num, *, run: Run) -> tuple[Num, Num]:
     return shards // copies, copies
 
 
-def _reduced_s(full: Floats, row: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def _reduced_s(full: Floats, row: Num, inner_row: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     """Reduce-scatter of a full tensor in the shard group, and all-reduce of the shard over its copies."""
     if run.shard_replicas == 1:
-        return collectives.reduce_scatter_s(full, row, fabric=fabric, profile=profile)
+        return collectives.reduce_scatter_s(full, row, fabric=fabric, profile=profile, inner_row=inner_row)
     shards, copies = shard_and_replica_rows(row, run=run)
-    scatter = collectives.reduce_scatter_s(full, shards, fabric=fabric, profile=profile)
-    return scatter + collectives.all_reduce_s(full / _size(shards), copies, fabric=fabric, profile=profile)
+    scatter = collectives.reduce_scatter_s(full, shards, fabric=fabric, profile=profile, inner_row=inner_row)
+    apart = None if inner_row is None else np.asarray(inner_row) * shards
+    part = full / _size(shards)
+    return scatter + collectives.all_reduce_s(part, copies, fabric=fabric, profile=profile, inner_row=apart)
 
 
-def _gathered_s(full: Floats, row: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def _gathered_s(full: Floats, row: Num, inner_row: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     """All-gather of a full tensor in the shard group."""
     inside = row if run.shard_replicas == 1 else shard_and_replica_rows(row, run=run)[0]
-    return collectives.all_gather_s(full, inside, fabric=fabric, profile=profile)
+    return collectives.all_gather_s(full, inside, fabric=fabric, profile=profile, inner_row=inner_row)
 
 
-def _gradient_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def _gradient_s(
+    row: Num, parameters: Num, zero: Num, inner_row: Num, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
     full = volumes.padded_parameters(parameters, _size(row)) * run.state.gradient_reduce_bytes
     stage = np.asarray(zero)
     whole = stage == 0
     if np.all(whole):
-        return collectives.all_reduce_s(full, row, fabric=fabric, profile=profile)
-    scatter = _reduced_s(full, row, run, fabric, profile)
+        return collectives.all_reduce_s(full, row, fabric=fabric, profile=profile, inner_row=inner_row)
+    scatter = _reduced_s(full, row, inner_row, run, fabric, profile)
     result = np.where(stage <= 2, scatter, 0.0)
     if np.any(whole):
-        result = np.where(whole, collectives.all_reduce_s(full, row, fabric=fabric, profile=profile), result)
+        reduced = collectives.all_reduce_s(full, row, fabric=fabric, profile=profile, inner_row=inner_row)
+        result = np.where(whole, reduced, result)
     return result
 
 
-def _gather_s(row: Num, parameters: Num, zero: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def _gather_s(
+    row: Num, parameters: Num, zero: Num, inner_row: Num, run: Run, fabric: Fabric, profile: Profile
+) -> Floats:
     full = volumes.padded_parameters(parameters, _size(row)) * volumes.gathered_weight_bytes(run=run)
     stage = np.asarray(zero)
     once = (stage >= 1) & (stage <= 2)
     if not np.any(once):
         return 0.0 * full
-    return np.where(once, _gathered_s(full, row, run, fabric, profile), 0.0)
+    return np.where(once, _gathered_s(full, row, inner_row, run, fabric, profile), 0.0)
 
 
-def _zero3_s(row: Num, parameters: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
+def _zero3_s(row: Num, parameters: Num, inner_row: Num, run: Run, fabric: Fabric, profile: Profile) -> Floats:
     """Forward gather, backward gather and gradient reduce-scatter of one unit."""
     padded = volumes.padded_parameters(parameters, _size(row))
-    gather = _gathered_s(padded * volumes.gathered_weight_bytes(run=run), row, run, fabric, profile)
-    scatter = _reduced_s(padded * run.state.gradient_reduce_bytes, row, run, fabric, profile)
+    gather = _gathered_s(padded * volumes.gathered_weight_bytes(run=run), row, inner_row, run, fabric, profile)
+    scatter = _reduced_s(padded * run.state.gradient_reduce_bytes, row, inner_row, run, fabric, profile)
     return 2.0 * gather + scatter
 
 
@@ -100,70 +107,120 @@ def _replicas(dp_row: Num, cp_row: Num) -> Num:
 
 @quantity(unit="s", source="F4.2")
 def dense_gradient_s(
-    dp_row: Num, cp_row: Num, parameters: Num, zero: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+    dp_row: Num,
+    cp_row: Num,
+    parameters: Num,
+    zero: Num,
+    inner_row: Num = None,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
 ) -> Floats:
     """Gradient reduction of the weights outside the routed experts over DP*CP, once per step.
 
     ZeRO-0 all-reduce; ZeRO-1, 2 reduce-scatter of `gradient_reduce_bytes` per parameter; ZeRO-3: see zero3_dense_s.
-    Axes: dp_row, cp_row, parameters, zero. Unit: s. Source: F4.2. Ignores: buckets (one call is charged).
+    Axes: dp_row, cp_row, parameters, zero, inner_row (TP). Unit: s. Source: F4.2.
+    Ignores: buckets (one call is charged).
     """
-    return _gradient_s(_replicas(dp_row, cp_row), parameters, zero, run, fabric.seen_by("dp"), profile)
+    return _gradient_s(_replicas(dp_row, cp_row), parameters, zero, inner_row, run, fabric.seen_by("dp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
 def dense_gather_s(
-    dp_row: Num, cp_row: Num, parameters: Num, zero: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+    dp_row: Num,
+    cp_row: Num,
+    parameters: Num,
+    zero: Num,
+    inner_row: Num = None,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
 ) -> Floats:
     """All-gather of the updated weights outside the routed experts over DP*CP, once per step with ZeRO-1 and 2.
 
-    Axes: dp_row, cp_row, parameters, zero. Unit: s. Source: F4.2, F2.3.
+    Axes: dp_row, cp_row, parameters, zero, inner_row (TP). Unit: s. Source: F4.2, F2.3.
     """
-    return _gather_s(_replicas(dp_row, cp_row), parameters, zero, run, fabric.seen_by("dp"), profile)
+    return _gather_s(_replicas(dp_row, cp_row), parameters, zero, inner_row, run, fabric.seen_by("dp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
 def expert_gradient_s(
-    edp_row: Num, parameters: Num, zero: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+    edp_row: Num,
+    parameters: Num,
+    zero: Num,
+    inner_row: Num = None,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
 ) -> Floats:
     """Gradient reduction of the local routed experts over EDP, once per step; 0 when EDP is 1.
 
-    Axes: edp_row, parameters, zero. Unit: s. Source: F4.2.
+    Axes: edp_row, parameters, zero, inner_row (ETP, EP). Unit: s. Source: F4.2.
     """
-    return _gradient_s(edp_row, parameters, zero, run, fabric.seen_by("edp"), profile)
+    return _gradient_s(edp_row, parameters, zero, inner_row, run, fabric.seen_by("edp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
 def expert_gather_s(
-    edp_row: Num, parameters: Num, zero: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+    edp_row: Num,
+    parameters: Num,
+    zero: Num,
+    inner_row: Num = None,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
 ) -> Floats:
     """All-gather of the updated local experts over EDP, once per step with ZeRO-1 and 2.
 
-    Axes: edp_row, parameters, zero. Unit: s. Source: F4.2, F2.3.
+    Axes: edp_row, parameters, zero, inner_row (ETP, EP). Unit: s. Source: F4.2, F2.3.
     """
-    return _gather_s(edp_row, parameters, zero, run, fabric.seen_by("edp"), profile)
+    return _gather_s(edp_row, parameters, zero, inner_row, run, fabric.seen_by("edp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
 def zero3_dense_s(
-    dp_row: Num, cp_row: Num, parameters: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+    dp_row: Num,
+    cp_row: Num,
+    parameters: Num,
+    inner_row: Num = None,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
 ) -> Floats:
     """ZeRO-3 of one unit of dense weights, per microbatch: two gathers and one reduce-scatter over DP*CP.
 
     Latency is charged once per call: call it with the parameters of one unit (a layer). Axes: dp_row, cp_row,
-    parameters. Unit: s. Source: F4.2.
+    parameters, inner_row (TP). Unit: s. Source: F4.2.
     """
-    return _zero3_s(_replicas(dp_row, cp_row), parameters, run, fabric.seen_by("dp"), profile)
+    return _zero3_s(_replicas(dp_row, cp_row), parameters, inner_row, run, fabric.seen_by("dp"), profile)
 
 
 @quantity(unit="s", source="F4.2")
 def zero3_expert_s(
-    edp_row: Num, parameters: Num, *, model: Model, run: Run, fabric: Fabric, profile: Profile
+    edp_row: Num,
+    parameters: Num,
+    inner_row: Num = None,
+    *,
+    model: Model,
+    run: Run,
+    fabric: Fabric,
+    profile: Profile,
 ) -> Floats:
     """ZeRO-3 of one unit of local experts, per microbatch: two gathers and one reduce-scatter over EDP.
 
-    Axes: edp_row, parameters. Unit: s. Source: F4.2.
+    Axes: edp_row, parameters, inner_row (ETP, EP). Unit: s. Source: F4.2.
     """
-    return _zero3_s(edp_row, parameters, run, fabric.seen_by("edp"), profile)
+    return _zero3_s(edp_row, parameters, inner_row, run, fabric.seen_by("edp"), profile)
 
 
 QUANTITIES = (

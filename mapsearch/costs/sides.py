@@ -52,7 +52,8 @@ def paired(name: str, counts: list[Num], forward: Num, backward: Num, repeat: Nu
 def cell_side(cell: CellView) -> Side:
     """What the shared axes cost by themselves: pipeline hops (F4.2; twice as many in V-shaped schedules)."""
     facts = _timed(cell.facts)
-    hop = communication.pp_hop_s(np.asarray(cell.pp_row), cell.tokens, **facts)
+    row, used = np.asarray(cell.pp_row), np.asarray(cell.used)
+    hop = communication.pp_hop_s(row, cell.tokens, used // row, **facts)  # PP stands outermost on every level
     hops = hop * cell.vpp * pipeline.hops_per_chunk(cell.schedule)
     hidden = (np.asarray(cell.vpp) > 1) & cell.facts.run.overlap.pp
     everywhere: list[Num] = [1.0 for _ in cell.kinds]
@@ -215,8 +216,8 @@ def _attention_transfers(view: AttentionView, facts: dict[str, Any]) -> list[Tra
         forward = communication.tp_shared_forward_s(view.tp_row, tokens, **facts)
         backward = communication.tp_shared_backward_s(view.tp_row, tokens, **facts)
         found.append(Transfer("tp", [k.moe for k in kinds], forward, backward, again(rec, Recompute.MOE)))
-    ring = communication.cp_forward_s(view.tp, view.cp_row, view.cp_kind, cell.micro_batch, **facts)
-    ring_back = communication.cp_backward_s(view.tp, view.cp_row, view.cp_kind, cell.micro_batch, **facts)
+    context = (view.tp, view.cp_row, view.cp_kind, cell.micro_batch, view.tp_row)
+    ring, ring_back = communication.cp_forward_s(*context, **facts), communication.cp_backward_s(*context, **facts)
     found.append(Transfer("cp", layers, ring, ring_back, again(rec, Recompute.CORE_ATTENTION)))
     return found
 
@@ -244,7 +245,7 @@ def exposed_ring_s(transfer: Num, core: Num, view: AttentionView, gamma: float) 
 
 
 def _attention_once(view: AttentionView, facts: dict[str, Any]) -> dict[str, list[Num]]:
-    cell, group = view.cell, (view.dp_row, view.cp_row)
+    cell, group, told = view.cell, (view.dp_row, view.cp_row), facts | {"inner_row": view.tp_row}
     copies = pipeline.model_copies(cell.schedule)
     local = dense_parameters(view)
     shards = data_parallel.shard_count(cell.dp * view.cp, run=view.facts.run)
@@ -252,23 +253,23 @@ def _attention_once(view: AttentionView, facts: dict[str, Any]) -> dict[str, lis
     calls = list(zip(_dense_calls(view), local, strict=True))
     return {
         "reduce": [
-            tail * copies * n * communication.dense_gradient_s(*group, p / n, cell.zero, **facts) for n, p in calls
+            tail * copies * n * communication.dense_gradient_s(*group, p / n, cell.zero, **told) for n, p in calls
         ],
-        "gather": [copies * n * communication.dense_gather_s(*group, p / n, cell.zero, **facts) for n, p in calls],
+        "gather": [copies * n * communication.dense_gather_s(*group, p / n, cell.zero, **told) for n, p in calls],
         "optimizer": _optimizer_s(local, shards, cell, facts),
     }
 
 
 def _zero3_attention(view: AttentionView) -> list[Num]:
     """Per-microbatch streams of the dense states: gathers under ZeRO-3, gradient reduction from ZeRO-2 on."""
-    cell, facts = view.cell, _timed(view.facts)
+    cell, told = view.cell, _timed(view.facts) | {"inner_row": view.tp_row}
     if not _streams(cell):
         return []
     zero, group = np.asarray(cell.zero), (view.dp_row, view.cp_row)
     calls = zip(_dense_calls(view), dense_parameters(view), strict=True)
     return [
-        np.where(zero == 3, n * communication.zero3_dense_s(*group, p / n, **facts), 0.0)
-        + np.where(zero == 2, n * communication.dense_gradient_s(*group, p / n, cell.zero, **facts), 0.0)
+        np.where(zero == 3, n * communication.zero3_dense_s(*group, p / n, **told), 0.0)
+        + np.where(zero == 2, n * communication.dense_gradient_s(*group, p / n, cell.zero, **told), 0.0)
         for n, p in calls
     ]
 
@@ -367,26 +368,26 @@ def _expert_compute(view: ExpertView, facts: dict[str, Any]) -> list[Part]:
 
 
 def _expert_once(view: ExpertView, facts: dict[str, Any]) -> dict[str, list[Num]]:
-    cell, local, row = view.cell, routed_parameters(view), view.edp_row
+    cell, local, row, told = view.cell, routed_parameters(view), view.edp_row, facts | {"inner_row": view.inside_edp}
     copies = pipeline.model_copies(cell.schedule)
     shards = data_parallel.shard_count(view.edp, run=view.facts.run)
     tail = np.where(np.asarray(cell.zero) <= 1, 1.0, 0.0)
     calls = list(zip(_expert_calls(view), local, strict=True))
     return {
         "reduce": [
-            tail * copies * n * communication.expert_gradient_s(row, p / n, cell.zero, **facts) for n, p in calls
+            tail * copies * n * communication.expert_gradient_s(row, p / n, cell.zero, **told) for n, p in calls
         ],
-        "gather": [copies * n * communication.expert_gather_s(row, p / n, cell.zero, **facts) for n, p in calls],
+        "gather": [copies * n * communication.expert_gather_s(row, p / n, cell.zero, **told) for n, p in calls],
         "optimizer": _optimizer_s(local, shards, cell, facts),
     }
 
 
 def _zero3_expert(view: ExpertView, facts: dict[str, Any]) -> list[Num]:
-    zero, row = np.asarray(view.cell.zero), view.edp_row
+    zero, row, told = np.asarray(view.cell.zero), view.edp_row, facts | {"inner_row": view.inside_edp}
     calls = zip(_expert_calls(view), routed_parameters(view), strict=True)
     return [
-        np.where(zero == 3, n * communication.zero3_expert_s(row, p / n, **facts), 0.0)
-        + np.where(zero == 2, n * communication.expert_gradient_s(row, p / n, zero, **facts), 0.0)
+        np.where(zero == 3, n * communication.zero3_expert_s(row, p / n, **told), 0.0)
+        + np.where(zero == 2, n * communication.expert_gradient_s(row, p / n, zero, **told), 0.0)
         for n, p in calls
     ]
 

@@ -162,6 +162,11 @@ class ExpertView:
     dispatcher: Num
 
     @property
+    def inside_edp(self) -> Num:
+        """Ways per level of what stands inside the groups of EDP; None where no level is a ring or torus."""
+        return np.asarray(self.etp_row) * np.asarray(self.ep_row) if self.facts.fabric.linked else None
+
+    @property
     def facts(self) -> Facts:
         """The given inventories."""
         return self.cell.facts

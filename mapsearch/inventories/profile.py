@@ -13,6 +13,8 @@ from mapsearch.inventories.base import Inventory
 from mapsearch.units import Bytes, Seconds
 
 Evidence = Literal["measured", "datasheet", "assumed", "fitted"]
+Rings = Literal["levels", "flat"]
+"""How gathers and reductions go round: level by level, or in rings through the whole group."""
 
 
 class Saturation(Inventory):
@@ -80,6 +82,9 @@ class Profile(Inventory):
     """Also reduce-scatter."""
     all_to_all: CollectiveEfficiency
     point_to_point: CollectiveEfficiency
+    rings: Rings = "levels"
+    """Rings of all-gather, reduce-scatter and all-reduce: `levels` sends across a level only what its units lack;
+    `flat` passes nearly the whole tensor through every unit, as NCCL and RCCL do on switches."""
     overlap_slowdown: float = Field(default=1.0, gt=0.0, le=1.0)
     """gamma: rate of a communication that runs under compute, as a share of its rate alone."""
     tp_overlap: float = Field(default=0.0, ge=0.0, le=1.0)

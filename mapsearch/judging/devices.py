@@ -91,7 +91,7 @@ class Hardware:
             near = math.gcd(gpus, 1 << (self.domain.bit_length() - 1))
         levels = [Level("domain", "switch", near, inside * 1e9, LATENCY_S[0], True, in_network_reduction=True)]
         if gpus > near:
-            levels.append(Level("cluster", "switch", gpus // near, outside * 1e9, LATENCY_S[1]))
+            levels.append(Level("cluster", "switch", gpus // near, outside * 1e9, LATENCY_S[1], own_ports=True))
         return Fabric(f"{kind.part} x {gpus}", device, tuple(levels))
 
     @property

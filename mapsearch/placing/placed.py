@@ -75,7 +75,7 @@ def placed_of(mapping: Mapping, topology: Topology, fabric: Fabric | None = None
     fabric = fabric or reading_for(mapping, fabric_of(topology))
     rows = rows_of(mapping, fabric)
     names = members(topology, fabric, rows.used)
-    at, units, order, counted = coordinates(rows)
+    at, units, order, counted = coordinates(rows, ordered=fabric.linked)
     sizes = {axis: int(getattr(mapping, axis)) for axis in AXES}
     by_rank = np.argsort(_joined(at, grids_of(order)[0], sizes))
     return Placed(
@@ -109,22 +109,25 @@ def reading_for(mapping: Mapping, fabric: Fabric, notes: Collection[str] | None 
     return fabric
 
 
-def coordinates(rows: Rows) -> tuple[dict[str, Ints], Ints, str, bool]:
+def coordinates(rows: Rows, *, ordered: bool = False) -> tuple[dict[str, Ints], Ints, str, bool]:
     """Place of every device in use on each axis, its unit index per level, and the order in which ranks count.
 
     Devices are counted with the innermost level fastest; unit indices have shape (devices, levels), innermost first.
     The last value is False where ranks that count through one grid cannot count through the other in any order.
+    `ordered`: some level is a ring or torus, where the cost model has the axes in their usual order, whatever order
+    ranks count in.
     """
     used = rows.used
     units = np.indices(tuple(reversed(used))).reshape(len(used), -1).T[:, ::-1].astype(np.int64)
+    usual = _places(joint_digits(rows), units)
     for order in ORDERS:
-        plain = _places(joint_digits(rows, order), units)
+        plain = usual if ordered else _places(joint_digits(rows, order), units)
         if _in_rank_order(plain, order):
             return plain, units, order, True
-        chained = chained_digits(rows, order)
+        chained = None if ordered else chained_digits(rows, order)
         if chained is not None:
             return _places(chained, units), units, order, True
-    return _places(joint_digits(rows), units), units, USUAL_ORDER, False
+    return usual, units, USUAL_ORDER, False
 
 
 def _in_rank_order(at: Dictionary[str, Ints], order: str) -> bool:

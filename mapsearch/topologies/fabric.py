@@ -68,6 +68,8 @@ class Level:
     dims: tuple[int, ...] = ()
     """Torus dimensions, whose product is the size."""
     in_network_reduction: bool = False
+    own_ports: bool = False
+    """Devices reach this level by ports of their own, NICs or direct links: what crosses it is not at those inside."""
 
 
 def resized(level: Level, size: int) -> Level:
@@ -138,6 +140,20 @@ class Fabric:
             return self
         levels = tuple(resized(level, size) for level, size in zip(self.levels, self.cores[0], strict=True))
         return replace(self, levels=levels, cores=(), site=None)
+
+    @cached_property
+    def linked(self) -> bool:
+        """Whether some level is a ring or torus, where it counts how far apart the members of a group stand."""
+        return any(level.kind in ("ring", "torus") for level in self.levels)
+
+    @cached_property
+    def carries(self) -> tuple[int, ...]:
+        """For each level the outermost one whose traffic goes through its ports too: up to where others are used."""
+        found, last = [], len(self.levels) - 1
+        for index in reversed(range(len(self.levels))):
+            found.append(last)
+            last = index - 1 if self.levels[index].own_ports else last
+        return tuple(reversed(found))
 
     @cached_property
     def level_names(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 import networkx as nx
 
 from mapsearch.errors import InputError
+from mapsearch.topologies.levels import Attachment, attachments
 from mapsearch.topologies.spec import LevelSpec, LinkName, Topology, unit_words
 
 MAX_GRAPH_DEVICES = 2**19
@@ -30,7 +31,7 @@ def graph_of(topology: Topology) -> nx.Graph[str]:
                 "the levels form works without one",
                 file=topology.name,
             )
-        graph = _Builder(topology.levels).built()
+        graph = _Builder(topology.levels, attachments(topology.levels)).built()
         for item in topology.down:
             inside = f"{item}/".replace(".", "/")
             below = [node for node in graph if f"{node}/".replace(".", "/").startswith(inside)]
@@ -84,9 +85,6 @@ class _Unit:
     devices: list[str]
     port_latency_s: float = 0.0
     """From a device to its port."""
-    port_bytes_per_s: float = float("inf")
-    """Per device, what the way to the ports carries."""
-    high_bandwidth: bool = False
 
 
 @dataclass
@@ -94,6 +92,7 @@ class _Builder:
     """The levels form, drawn out: every unit has the same wiring."""
 
     levels: list[LevelSpec]
+    attachments: list[Attachment]
     graph: nx.Graph[str] = field(default_factory=nx.Graph)
 
     def built(self) -> nx.Graph[str]:
@@ -111,7 +110,8 @@ class _Builder:
         children = [self._unit(tier - 1, f"{prefix}{word}{index}") for index in range(level.size)]
         if level.size == 1:
             return children[0]  # nothing crosses this tier
-        children = [self._attached(child, level) for child in children]
+        nics_needed = self.attachments[tier - 1] == "nic"
+        children = [self._attached(child, level, nics_needed=nics_needed) for child in children]
         if level.kind == "switch":
             return self._switched(level, children, name or level.name)
         for first, second, share in neighbours(level):
@@ -120,23 +120,14 @@ class _Builder:
             ports=[port for child in children for port in child.ports],
             devices=[device for child in children for device in child.devices],
             port_latency_s=children[0].port_latency_s,
-            port_bytes_per_s=children[0].port_bytes_per_s,
-            high_bandwidth=level.high_bandwidth,
         )
 
     def _node(self, name: str, kind: str, **facts: Any) -> None:
         self.graph.add_node(name, **{"type": kind, "unit": "", "in_network_reduction": False, **facts})
 
-    def _attached(self, child: _Unit, level: LevelSpec) -> _Unit:
-        """Outer tiers attach at the unit's own switch, or at a NIC of each device.
-
-        NICs stand at the edge of the high-bandwidth domain, and wherever the way through the unit's switch would
-        be slower than this tier is said to be.
-        """
-        through_switch = child.ports != child.devices
-        leaves_domain = child.high_bandwidth and not level.high_bandwidth
-        too_slow = 2.0 * child.port_latency_s > level.latency or child.port_bytes_per_s < level.bytes_per_s
-        if not leaves_domain and not (through_switch and too_slow):
+    def _attached(self, child: _Unit, level: LevelSpec, *, nics_needed: bool) -> _Unit:
+        """Outer tiers attach at the unit's own switch, or at a NIC of each device (`levels.attachments`)."""
+        if not nics_needed:
             return child
         nics = []
         for device in child.devices:
@@ -144,7 +135,7 @@ class _Builder:
             self._node(nic, "nic")
             _join(self.graph, device, nic, level.bytes_per_s, 0.0)
             nics.append(nic)
-        return _Unit(ports=nics, devices=child.devices, port_bytes_per_s=level.bytes_per_s)
+        return _Unit(ports=nics, devices=child.devices)
 
     def _switched(self, level: LevelSpec, children: list[_Unit], name: str) -> _Unit:
         switch = f"{name}.switch"
@@ -157,8 +148,6 @@ class _Builder:
             ports=[switch],
             devices=[device for child in children for device in child.devices],
             port_latency_s=level.latency / 2.0,
-            port_bytes_per_s=level.bytes_per_s,
-            high_bandwidth=level.high_bandwidth,
         )
 
     def _linked(self, level: LevelSpec, first: _Unit, second: _Unit, share: float) -> None:

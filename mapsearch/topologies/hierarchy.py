@@ -321,9 +321,33 @@ def _level(
         latency_s=latency_across(grouping, first, kind),
         dims=dims,
         in_network_reduction=all(wiring.in_network_reduction for wiring in kept.values()),
+        own_ports=_own_ports(grouping, first),
     )
     labels = {child: _label(grouping, child) for child in (min(rates, key=lambda child: rates[child]),)}
     return resized(level, fan_out), remarks(name, kind, kept, rates, labels)
+
+
+def _own_ports(grouping: Grouping, number: int) -> bool:
+    """Whether devices of a unit's first child get out of it without the switches that join what is inside it.
+
+    False also where nothing tells: a child that no switches of its own join.
+    """
+    child = grouping.units[number].children[0]
+    joining: set[str] = set()
+    todo = [child]
+    while todo:
+        unit = grouping.units[todo.pop()]
+        if unit.children and not unit.formed_with:
+            return False
+        joining.update(unit.transit[: unit.formed_with])
+        todo.extend(unit.children)
+    nodes = {*grouping.units[child].nodes}
+    way = grouping.graph.subgraph(nodes - joining)
+    for part in nx.connected_components(way):
+        leads_out = any(other not in nodes for node in part for other in grouping.graph.adj[node])
+        if not leads_out and any(grouping.graph.nodes[node]["type"] == "device" for node in part):
+            return False
+    return True
 
 
 def _rates(grouping: Grouping, wirings: Mapping[int, Wiring], lost: set[int]) -> dict[int, float]:

@@ -1,12 +1,14 @@
 """The levels form as a fabric: straight from the numbers, without building a graph.
 
-Contents: fabric_of_levels, level_of, left_out, unit_name.
+Contents: Attachment, attachments, with_ports, level_of, fabric_of_levels, left_out, unit_name.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from mapsearch.errors import InputError, listed
 from mapsearch.topologies.core import Core, Path, Site, Tree, regular_cores
@@ -17,7 +19,47 @@ NAMED = 4
 """Units that a note names one by one."""
 
 
-def level_of(spec: LevelSpec) -> Level:
+Attachment = Literal["shared", "device", "nic"]
+"""How a tier reaches devices: through the switches of a tier inside, by links at devices, or by NICs at them."""
+
+
+def attachments(levels: Sequence[LevelSpec]) -> list[Attachment]:
+    """How each tier of the levels form is attached, innermost first.
+
+    As it says (`ports`); else NICs stand at the edge of the high-bandwidth domain, and wherever the way through the
+    switches inside would be slower than the tier is said to be.
+    """
+    found: list[Attachment] = []
+    port: Attachment = "device"
+    port_latency_s, port_bytes_per_s, domain = 0.0, math.inf, False
+    for level in levels:
+        too_slow = 2.0 * port_latency_s > level.latency or port_bytes_per_s < level.bytes_per_s
+        if level.size == 1:
+            found.append("shared")  # nothing crosses this tier
+            continue
+        edge = (domain and not level.high_bandwidth) or (port != "device" and too_slow)
+        if (level.ports == "own" and port != "device") or (edge and level.ports != "shared"):
+            found.append("nic")
+            port, port_latency_s, port_bytes_per_s = "nic", 0.0, level.bytes_per_s
+        else:
+            found.append("device" if port == "device" else "shared")
+        if level.kind == "switch":
+            port, port_latency_s, port_bytes_per_s = "shared", level.latency / 2.0, level.bytes_per_s
+        domain = level.high_bandwidth
+    return found
+
+
+def with_ports(specs: Sequence[LevelSpec], own: Sequence[bool]) -> list[LevelSpec]:
+    """The tiers, each with its `ports` written down where it would not be as in `own` without."""
+    found: list[LevelSpec] = []
+    for spec, wanted in zip(specs, own, strict=True):
+        told = spec.model_copy(update={"ports": "own" if wanted else "shared"})
+        as_wanted = [(attachments([*found, each])[-1] != "shared") == wanted for each in (spec, told)]
+        found.append(told if as_wanted == [False, True] else spec)
+    return found
+
+
+def level_of(spec: LevelSpec, attachment: Attachment = "shared") -> Level:
     """One level in SI units."""
     return Level(
         name=spec.name,
@@ -28,6 +70,7 @@ def level_of(spec: LevelSpec) -> Level:
         high_bandwidth=spec.high_bandwidth,
         dims=tuple(spec.dims),
         in_network_reduction=spec.in_network_reduction,
+        own_ports=attachment != "shared",
     )
 
 
@@ -36,7 +79,7 @@ def fabric_of_levels(topology: Topology) -> Fabric:
     sources = dict(topology.sources)
     for spec in topology.levels:
         sources |= {f"{spec.name}.{field}": source for field, source in spec.sources.items()}
-    levels = tuple(level_of(spec) for spec in topology.levels)
+    levels = tuple(map(level_of, topology.levels, attachments(topology.levels)))
     notes = topology.warnings()
     fabric = Fabric(
         name=topology.name,

@@ -10,7 +10,7 @@ from typing import Any
 
 from mapsearch.errors import InputError
 from mapsearch.topologies.fabric import resized
-from mapsearch.topologies.levels import level_of
+from mapsearch.topologies.levels import level_of, with_ports
 from mapsearch.topologies.spec import LevelSpec, Topology
 from mapsearch.topologies.types import readings_of
 from mapsearch.units import RATE, render
@@ -77,7 +77,8 @@ def levels_form(topology: Topology) -> Topology:
         for level in fabric.levels
     ]
     empty: dict[str, Any] = {"nodes": [], "links": [], "down": [], "level_names": [], "high_bandwidth": None}
-    return topology.model_copy(update={**empty, "levels": levels})
+    written = with_ports(levels, [level.own_ports for level in fabric.levels])
+    return topology.model_copy(update={**empty, "levels": written})
 
 
 def _levels(levels: list[LevelSpec], devices: int) -> list[LevelSpec] | None:

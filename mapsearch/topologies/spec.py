@@ -86,6 +86,11 @@ class LevelSpec(Record):
     """Sizes of the axes of a torus."""
     in_network_reduction: bool = False
     """The switches add up all-reduces themselves (NVLink SHARP)."""
+    ports: Literal["", "own", "shared"] = Field(default="", exclude_if=lambda ports: not ports)
+    """How devices reach this tier: by ports of their `own` (NICs), which leaves the switches inside free of what
+    crosses it, or `shared`, through those switches. Left out: own at the edge of the high-bandwidth domain, and where
+    the way through the switches inside would be slower than this tier.
+    """
 
     @model_validator(mode="after")
     def _dims_fit(self) -> LevelSpec:

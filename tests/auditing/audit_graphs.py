@@ -7,12 +7,12 @@ from mapsearch.topologies import Topology
 DEVICE = {"name": "ASIC", "hbm": "96 GB", "hbm_bandwidth": "2.4 TB/s", "peak": {"bf16": "400 TFLOP/s"}}
 
 
-def levels(*tiers, **changes):
-    """From (name, kind, size, GB/s, dims), innermost first."""
+def levels(*tiers, shared=(), **changes):
+    """From (name, kind, size, GB/s, dims), innermost first; `shared`: tiers reached through the switches inside."""
     written = [
         {
             "name": name, "kind": kind, "size": size, "bandwidth": f"{rate} GB/s", "latency": "1 us",
-            "dims": list(dims), "high_bandwidth": place == 0,
+            "dims": list(dims), "high_bandwidth": place == 0, "ports": "shared" if name in shared else "",
         }
         for place, (name, kind, size, rate, *rest) in enumerate(tiers)
         for dims in [rest[0] if rest else ()]

@@ -154,7 +154,8 @@ def test_torus_forms():
 
 def test_part_of_a_torus_or_ring_is_still_paid_for():
     torus = {"fabric": fabric(level("pod", 256, 600, kind="torus", dims=(4, 8, 8))), "profile": profile()}
-    assert collectives.all_gather_s(V, [3], **torus) == pytest.approx(2 / 3 * V / 100e9)
+    # Groups of 3 in rows of 4 run on into the next row: no less than a segment of a ring takes, and not much more.
+    assert 2 / 3 * V / 100e9 <= collectives.all_gather_s(V, [3], **torus) <= 1.25 * 2 / 3 * V / 100e9 * (1 + 1e-12)
     ring = {"fabric": fabric(level("ring", 16, 100, kind="ring")), "profile": profile()}
     assert collectives.all_to_all_s(V, [6], **ring) == pytest.approx(6 * V / (4 * 50e9))
 

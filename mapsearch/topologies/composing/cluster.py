@@ -22,6 +22,7 @@ from mapsearch.topologies.fabric import Fabric
 from mapsearch.topologies.importers.base import Between, Imported, Inside, VertexKind, Whole
 from mapsearch.topologies.importers.parts import load_parts, part_of
 from mapsearch.topologies.known import level_suspicions
+from mapsearch.topologies.levels import with_ports
 from mapsearch.topologies.load import fabric_of
 from mapsearch.topologies.spec import DeviceSpec, LevelSpec, LinkSpec, NodeSpec, Topology
 
@@ -207,7 +208,7 @@ class _Draft:
                     sources=_level_sources(topology.sources, inside <= len(self.plan.devices)),
                 )
             )
-        return self._valid(levels=levels)
+        return self._valid(levels=with_ports(levels, [level.own_ports for level in fabric.levels]))
 
 
 def _node(name: str, kind: VertexKind, reduces: bool) -> NodeSpec:
