@@ -143,8 +143,9 @@ def _sizes(piece: Piece) -> str:
 def _part_lines(part: dict[str, Any], width: int) -> list[Text]:
     lines: list[Text] = []
     for name, fields in part.items():
-        for field, said in fields.items():
-            lines += flowed(f"{name}.{field}: {said['value']} ({said['note']})", width=width, indent=2)
+        single = {name: fields} if "value" in fields else {f"{name}.{field}": said for field, said in fields.items()}
+        for field, said in single.items():
+            lines += flowed(f"{field}: {said['value']} ({said['note']})", width=width, indent=2)
     return lines
 
 

@@ -168,6 +168,11 @@ def test_part_of_a_profile():
     assert part["all_gather"]["launch"]["value"].endswith("us")
     assert "launch" not in collective_part(fits, 450e9)["all_gather"]
     across = fitted(nccl_text.log(ranks=16, per_node=8))
+    # Nearly all of the array goes through every node, in rings as the library has them; the profile has to say so.
+    gather = fitted(nccl_text.log("all_gather", 16, per_node=8, alpha=40e-6, bandwidth=320e9))
+    outside = collective_part([gather], 50e9)
+    assert outside["all_gather"]["peak"]["value"] == pytest.approx(320 / 8 / 50, rel=0.02)
+    assert outside["rings"]["value"] == "flat" and "rings" not in part
     with pytest.raises(InputError, match="more than one level"):
         collective_part([*fits, across], 450e9)
 

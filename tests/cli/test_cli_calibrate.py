@@ -53,6 +53,16 @@ def test_json_and_part(mapsearch, log, tmp_path):
     assert written["all_gather"]["launch"]["source"] == "measured"
 
 
+def test_shares_across_nodes_say_which_rings_they_are_counted_by(mapsearch, log, tmp_path):
+    part = tmp_path / "part.yaml"
+    options = ("--level", "across", "--ranks-per-node", "4", "--bandwidth", "100 GB/s", "-o", part)
+    result = mapsearch("calibrate", "collectives", log, *options)
+    assert result.code == 0 and "rings: flat" in result.out
+    written = yaml.safe_load(part.read_text())
+    assert written["all_gather"]["peak"]["value"] == pytest.approx(300 / 4 / 100, abs=0.01)
+    assert written["rings"]["value"] == "flat"
+
+
 def test_a_part_goes_into_a_profile(mapsearch, log, tmp_path):
     from mapsearch.inventories.profiles import load_profile
 
