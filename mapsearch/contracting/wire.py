@@ -47,7 +47,7 @@ def _uncosted(facts: Facts) -> Facts:
 def counting(facts: Facts, level: int) -> Facts:
     """Facts under which the seconds of a collective are the bytes per rank that cross one level."""
     levels = tuple(
-        Level(old.name, "switch", old.size, 1.0 if place == level else _ENDLESS, 0.0)
+        Level(old.name, "switch", old.size, 1.0 if place == level else _ENDLESS, 0.0, own_ports=old.own_ports)
         for place, old in enumerate(facts.fabric.levels)
     )
     return replace(_uncosted(facts), fabric=replace(facts.fabric, levels=levels))
