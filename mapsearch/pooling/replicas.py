@@ -233,7 +233,8 @@ class Server:
         device = facts.fabric.device
         key = (shape.tp, shape.dp, shape.ep, shape.rows, facts.fabric.levels[:-1], outer.kind, outer.bytes_per_s,
                device.name, device.hbm_bytes, device.hbm_bytes_per_s, *sorted(device.peak_flops.items()),
-               facts.profile.name, outer.latency_s, outer.own_ports, outer.size if outer.kind != "switch" else 0)  # fmt: skip
+               facts.profile.name, outer.latency_s, outer.own_ports,
+               outer.size if outer.kind != "switch" else 0)  # fmt: skip
         if key not in self._kept:
             versions = 2 if self.rollout.publishing.in_flight == "side-by-side" else 1
             self._kept[key] = _curve(facts, shape, self.demand, versions)
