@@ -26,6 +26,7 @@ from mapsearch.pooling.objective import DEVICE_HOURS, Objective, objective_of
 from mapsearch.pooling.problem import Pools, read_pools
 from mapsearch.pooling.published import published
 from mapsearch.pooling.split import Division, Found, Pair, Told, best_pair
+from mapsearch.pooling.uneven import left_out
 from mapsearch.solver.problem import problem_of
 from mapsearch.solver.ranking import ranked_mapping
 from mapsearch.topologies.spec import Topology
@@ -60,7 +61,8 @@ def rollout(
         found = best_pair(pools, deadline, told, objective=asked)
         answer = answer_of(pools, found, proof=proof)
         if found.best is None and found.complete:
-            answer = answer.model_copy(update=explain_infeasible(pools, deadline=deadline).fields())
+            told_why = explain_infeasible(pools, deadline=deadline).fields()
+            answer = answer.model_copy(update={**told_why, "notes": [*answer.notes, *told_why["notes"]]})
         return answer.model_copy(update={"seconds": time.monotonic() - started})
 
 
@@ -79,6 +81,7 @@ def answer_of(pools: Pools, found: Found, *, proof: str = "none") -> TwoPools:
         "mappings": found.mappings,
         "provenance": provenance_of_pools(pools),
         "interrupted": found.interrupted,
+        "notes": left_out(unlike=bool(pools.unlike), pays=asked.pays),
     }
     if pair is None:
         status = "infeasible" if found.complete else "unknown"
@@ -113,7 +116,7 @@ def bounds_of(pools: Pools, found: Found, bound: float) -> dict[str, float | Non
 
 def cost_of(pair: Pair, asked: Objective) -> Cost:
     """What the tokens of a pair cost."""
-    sides, tokens = (pair.part.training.fabric.devices, pair.part.serving.fabric.devices), pair.pace.batch_tokens
+    sides, tokens = (pair.part.training.fabric.devices, pair.part.rollout_devices), pair.pace.batch_tokens
     hours = DEVICE_HOURS.per_million(pair.step_s * float(DEVICE_HOURS.weight(*sides)), tokens)
     priced = asked.name == "cost"
     return Cost(

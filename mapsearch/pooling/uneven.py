@@ -1,6 +1,6 @@
 """What is said of clusters whose outer units are unlike: with holes, or several types of device.
 
-Contents: irregular, words, which_of.
+Contents: irregular, words, which_of, left_out.
 """
 
 from __future__ import annotations
@@ -35,6 +35,16 @@ def which_of(training: Fabric, serving: Fabric, kept: Sequence[OuterUnit], other
     holes = [sum(unit.working < most for unit in side) for side in (kept, others)]
     told = [f"{count} {does}" for count, does in zip(holes, ("in training", "in rollout"), strict=True) if count]
     return f"units with holes: {' and '.join(told)}" if told else ""
+
+
+def left_out(*, unlike: bool, pays: bool) -> list[str]:
+    """What a search of unlike units does not look at: the proof is over the rest."""
+    if not unlike:
+        return []
+    told = [
+        "of every number of training units two choices are searched, the fastest and most whole ones and the others"
+    ]
+    return [*told, "devices that stay unused are not searched where units are unlike"] if pays else told
 
 
 def _side(fabric: Fabric, units: Sequence[OuterUnit]) -> str:

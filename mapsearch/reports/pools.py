@@ -45,9 +45,9 @@ def pool_lines(found: TwoPools, *, width: int, verbose: bool = False) -> list[Te
     lines += flowed(names, width=width)
     if found.steady is None:
         lines += conflict_lines(found, width, verbose, cut=CUT)
-        lines += [line for note in found.notes for line in flowed(f"Note: {note}", width=width, style="dim")]
     else:
         lines += [*_sides(found, width), *_constraints(found, width), *_publishing(found, width)]
+    lines += [line for note in found.notes for line in flowed(f"Note: {note}", width=width, style="dim")]
     if verbose and found.publishing is not None:
         lines += section("Cuts on the way of the weights", grid(_ways(found.publishing), indent=2), width=width)
         words = "Bytes of one version by level: out of a unit of training, into a unit of rollout"

@@ -254,6 +254,7 @@ def test_a_cluster_with_holes_is_divided_as_well_as_loops_do(down):
     assert found.best.step_s == pytest.approx(plain_best(pools))
     told = answer_of(pools, found)
     assert told.training_units
+    assert any("two choices are searched" in note for note in told.notes)
     assert set(told.training_units) < {f"board{at}" for at in range(5)}
     assert told.steady.step_s >= best_pair(tiny_pools(topology=uneven())).best.step_s * (1 - 1e-9)
 
