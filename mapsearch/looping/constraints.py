@@ -91,7 +91,8 @@ def _staleness(facts: LoopFacts, state: Steady, found: Measured) -> list[LoopCon
     for name, most, budget, unit, bound in measures:
         given = math.isfinite(budget)
         holds = most <= budget * (1.0 + _ROUNDING) if given else None
-        told = "" if bound is None else f", by formula at most {bound:,.4g}"
+        shown = "" if bound is None else f"{bound:,.0f}" if bound >= 1000.0 else f"{bound:.4g}"
+        told = f", by formula at most {shown} {unit}" if shown else ""
         reason = f"oldest used{told}" + ("" if given else "; no budget")
         if holds is False:
             reason += f"; {found.over_share:.1%} of the used tokens are over a budget"
