@@ -72,15 +72,19 @@ class _Work:
         self.pools, self.answer, self.deadline, self.tell = pools, answer, deadline, tell
         self.about: dict[str, Any] = {}
         self.notes: list[str] = []
+        self.unanswered: list[str] = []
 
     def answered(self, what: str, ask: Callable[[], R]) -> R | None:
         """One question's answer; None with a note when the time or the user ended it."""
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self.unanswered.append(what)
+            return None
         self.tell(Progress(what))
         try:
             with interruptible():
                 return ask()
         except OutOfTime:
-            self.notes.append(f"no time was left for: {what}")
+            self.unanswered.append(what)
         except KeyboardInterrupt:
             self.notes.append(f"interrupted before the answer to: {what}")
         return None
@@ -102,9 +106,11 @@ class _Work:
     def _training(self, pair: Pair, bindings: int, stable: bool) -> Explanation:
         asked, part = self.pools.asked, pair.part
         left = None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
-        devices = asked.devices if self.pools.own is not None else part.training.fabric.devices
+        topology, devices = asked.topology, asked.devices if part.units == 0 else part.training.fabric.devices
+        if part.trains:
+            topology, devices = part.topology, None
         return explain(
-            asked.model, asked.run, asked.topology, profile=asked.profile, devices=devices, bindings=bindings,
+            asked.model, asked.run, topology, profile=asked.profile, devices=devices, bindings=bindings,
             stable=stable, time_limit=left, progress=self.tell,
         )  # fmt: skip
 
@@ -130,7 +136,8 @@ class _Work:
 
     def result(self) -> PoolsExplanation:
         """Everything found."""
-        notes = [*self.notes, *self.about.pop("notes", [])]
+        late = [f"no time was left for: {'; '.join(self.unanswered)}"] if self.unanswered else []
+        notes = [*self.notes, *late, *self.about.pop("notes", [])]
         return PoolsExplanation(
             status=_STATUS[self.answer.status],
             pools=self.answer,
