@@ -6,7 +6,10 @@ Contents: rollout_of, provenance_of_pools, pools_of, objective_asked, pair_of.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+
+import numpy as np
 
 from mapsearch.answer import Provenance
 from mapsearch.api import mapping_given
@@ -18,7 +21,8 @@ from mapsearch.inventories.rollout import Rollout
 from mapsearch.inventories.run import Run
 from mapsearch.pooled import TwoPools
 from mapsearch.pooling.objective import DEVICE_HOURS, TOKENS, Objective
-from mapsearch.pooling.problem import Pools, pace_of, read_pools
+from mapsearch.pooling.problem import Part, Pools, pace_of, read_pools, working
+from mapsearch.pooling.replicas import Offer
 from mapsearch.pooling.sides import Sides
 from mapsearch.pooling.split import Pair
 from mapsearch.records import Record
@@ -100,23 +104,35 @@ def pair_of(pools: Pools, answer: TwoPools, *, file: str = "answer") -> Pair:
     if answer.mapping is None or answer.serving is None or answer.steady is None:
         raise InputError(f"holds no pair of mappings (status {answer.status})", file=file)
     plan, mapping, asked = answer.serving, mapping_given(answer.mapping), objective_asked(answer)
-    sides = Sides(pools, asked.pays)
-    parts = {part.training.fabric.devices: part for part in sides.training}
-    served = {facts.fabric.devices: facts for _, facts in sides.serving}
-    part, facts = parts.get(answer.training_devices), served.get(answer.rollout_devices)
-    wanted = (plan.tp, plan.dp, plan.ep, plan.sequences_per_replica, plan.prefill_replicas, plan.replicas)
-    offers = [] if facts is None else pools.server.offers(facts)
-    offer = next(
-        (one for one in offers if (one.shape.tp, one.shape.dp, one.shape.ep, one.sequences, one.prefill_replicas,
-                                   one.replicas) == wanted), None,
-    )  # fmt: skip
-    train_s = math.inf if part is None else time_of(mapping, problem_of(part.training))
-    if part is not None and facts is not None and offer is not None and math.isfinite(train_s):
-        whole = replace(part, serving=facts)
-        pace = pace_of(pools, whole, offer, train_s, mapping)
-        value = pace.step_s * float(asked.weight(answer.training_devices, answer.rollout_devices))
+    wanted = plan.tp, plan.dp, plan.ep, plan.sequences_per_replica, plan.prefill_replicas, plan.replicas
+    for part in _divisions(pools, answer, asked):
+        train_s = time_of(mapping, problem_of(part.training))
+        offer = next((one for one in pools.server.offers(part.serving) if _told(one) == wanted), None)
+        if offer is None or not math.isfinite(train_s):
+            continue
+        pace = pace_of(pools, part, offer, train_s, mapping)
         if math.isclose(pace.step_s, answer.steady.step_s, rel_tol=SAME):
-            return Pair(whole, mapping, train_s, offer, pace, value)
+            value = pace.step_s * float(asked.weight(answer.training_devices, answer.rollout_devices))
+            return Pair(part, mapping, train_s, offer, pace, value)
     raise InputError(
         "was solved for other inputs than are read now; give the inputs as they were, or solve again", file=file
     )
+
+
+def _told(offer: Offer) -> tuple[int, ...]:
+    """An offer as an answer tells it."""
+    shape = offer.shape
+    return shape.tp, shape.dp, shape.ep, offer.sequences, offer.prefill_replicas, offer.replicas
+
+
+def _divisions(pools: Pools, answer: TwoPools, asked: Objective) -> Iterator[Part]:
+    """Divisions with the devices, and the units, that an answer names; several where a cluster is read in many ways."""
+    sides = Sides(pools, asked.pays)
+    sizes = np.array([size for size, _ in sides.serving])
+    for part in sides.training:
+        units = [pools.unlike[at].name for at in part.trains]
+        if (part.training.fabric.devices, units) != (answer.training_devices, answer.training_units):
+            continue
+        for (_, facts), beside in zip(sides.serving, sides.beside(part, sizes).tolist(), strict=True):
+            if beside and working(facts.fabric) == answer.rollout_devices:
+                yield replace(part, serving=facts)

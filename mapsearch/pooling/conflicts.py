@@ -31,6 +31,7 @@ from mapsearch.solver.explain.hitting import Hitting, TooMany, enumerate_conflic
 from mapsearch.solver.explain.probe import Probe
 from mapsearch.solver.explain.sentences import conflict_of
 from mapsearch.solver.problem import problem_of
+from mapsearch.topologies import fabric_of
 
 TRAINING = "training."
 SERVING = ("rollout.hbm", "rollout.concurrency", "rollout.sizes", "rollout.kinds")
@@ -49,8 +50,8 @@ class JointProbe:
         self.pools = pools
         self.deadline = deadline
         self.names = [name for name in self._all() if names is None or name in names]
-        self._serves: dict[tuple[int, frozenset[str]], bool] = {}
-        self._probes: dict[int, Probe] = {}
+        self._serves: dict[tuple[object, frozenset[str]], bool] = {}
+        self._probes: dict[object, Probe] = {}
 
     def _all(self) -> list[str]:
         kinds = ["rollout.kinds"] if self.pools.rollout.serving.prefill_decode_split else []
@@ -111,7 +112,7 @@ class JointProbe:
 
     def _trains(self, part: Part, relations: frozenset[str]) -> frozenset[str] | None:
         """Training constraints that one mapping on a part keeps, those asked about among them."""
-        key = part.training.fabric.devices
+        key = part.trained
         if key not in self._probes:
             problem = problem_of(part.training)
             counted = tuple(one for one in problem.relations if TRAINING + one.name in self.names)
@@ -132,7 +133,7 @@ class JointProbe:
 
     def serves(self, part: Part, kept: frozenset[str]) -> bool:
         """Whether a part has a way to serve under these constraints alone."""
-        key = (part.serving.fabric.devices, kept)
+        key = (part.key, kept)
         if key not in self._serves:
             facts, server = part.serving, self._server(kept, part)
             if "rollout.hbm" not in kept:
@@ -158,8 +159,6 @@ class JointProbe:
 
 def _whole(pools: Pools, part: Part) -> Part:
     """The whole cluster on either side."""
-    from mapsearch.topologies import fabric_of
-
     fabric = fabric_of(pools.topology)
     training = replace(part.training, fabric=fabric)
     return Part(pools.units, training, pools.topology, replace(part.serving, fabric=fabric))
@@ -263,15 +262,10 @@ def _sentence(probe: JointProbe, part: Part, name: str) -> str:
     }
     if name == "devices":
         return (
-            f"a device is in one pool: of {fabric_devices(pools):,} devices training has at most "
+            f"a device is in one pool: of {pools.devices:,} devices training has at most "
             f"{part.training.fabric.devices:,} where a replica fits beside it"
         )
     return told[name]
-
-
-def fabric_devices(pools: Pools) -> int:
-    """Devices of the cluster that is split."""
-    return pools.units * pools.unit_devices
 
 
 def least_replica_bytes(pools: Pools, part: Part) -> float:

@@ -90,9 +90,10 @@ def _eased(lever: PoolLever, name: str) -> bool:
 
 def pair_text(pair: Pair) -> str:
     """A pair in a line: devices of both sides, the training mapping, the replicas."""
-    training, serving, shape = pair.part.training.fabric, pair.part.serving.fabric, pair.offer.shape
+    part, shape = pair.part, pair.offer.shape
     replicas = f"{pair.offer.replicas} x TP{shape.tp} DP{shape.dp} EP{shape.ep}"
-    return f"{training.devices:,} train: {described(pair.mapping)}; {serving.devices:,} roll out: {replicas}"
+    trained = f"{part.training.fabric.devices:,} train: {described(pair.mapping)}"
+    return f"{trained}; {part.rollout_devices:,} roll out: {replicas}"
 
 
 def fits(pools: Pools, deadline: float | None = None) -> bool:

@@ -1,6 +1,6 @@
 """Inputs of two pools whose value an explanation moves: the question at another value.
 
-Contents: PoolLever, number_levers, limit_levers, choice_levers, on_topology.
+Contents: PoolLever, number_levers, limit_levers, choice_levers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mapsearch.constraints.capacity import bytes_text
-from mapsearch.inputs import read_inputs
-from mapsearch.pooling.problem import Pools
+from mapsearch.pooling.problem import Pools, on_topology
+from mapsearch.pooling.uneven import irregular
 from mapsearch.topologies import fabric_of
 from mapsearch.topologies.scale import scaled
 from mapsearch.topologies.spec import Topology
@@ -28,7 +28,7 @@ class PoolLever:
 
     name: str
     eases: tuple[str, ...]
-    """Constraints that a change may ease, as `conflicts.names_of` writes them; a prefix ends in a dot."""
+    """Constraints that a change may ease, as `conflicts` names them; a prefix ends in a dot."""
     unit: str
     now: float
     far: float
@@ -46,13 +46,6 @@ class PoolLever:
     """True where not every value can be: a cluster does not come in all sizes."""
     exact: tuple[float, ...] = ()
     """The only values worth trying, nearest first, where the limit itself says them."""
-
-
-def on_topology(pools: Pools, topology: Topology) -> Pools:
-    """The same question on another training cluster, or another one that is split."""
-    facts = pools.inputs.facts
-    inputs = read_inputs(facts.model, facts.run, topology, facts.profile, None)
-    return replace(pools, inputs=inputs, topology=topology, given=None)
 
 
 def _with(pools: Pools, **changes: Any) -> Pools:
@@ -192,17 +185,18 @@ def _memory(pools: Pools) -> list[PoolLever]:
 
     if pools.own is None:
         eased = ("training.hbm", "rollout.hbm")
-        return [of("hbm", eased, "HBM per device", pools.topology, lambda spec: on_topology(pools, spec), True)]
+        return [of("hbm", eased, "HBM per device", pools.built, lambda spec: on_topology(pools, spec), True)]
     own = pools.own
     return [
         of("rollout_hbm", ("rollout.hbm",), "HBM per rollout device", own, lambda one: replace(pools, own=one), False),
-        of("training_hbm", ("training.hbm",), "HBM per training device", pools.topology,
+        of("training_hbm", ("training.hbm",), "HBM per training device", pools.built,
            lambda spec: on_topology(pools, spec), True),
     ]  # fmt: skip
 
 
 def _devices(pools: Pools) -> list[PoolLever]:
-    """Whole outermost units of the cluster that is split, or of each of both clusters."""
+    """Whole outermost units of the cluster that is split, or of each of both clusters; not of one with holes or several
+    types of device, where another number of units is not defined."""
 
     def of(name: str, words: str, spec: Topology, put: Callable[[Topology], Pools], trains: bool) -> PoolLever:
         fabric = fabric_of(spec)
@@ -217,12 +211,16 @@ def _devices(pools: Pools) -> list[PoolLever]:
             lambda value: f"{words} {units * each:,} -> {each * round(value):,}", whole=True, trains=trains, gaps=True,
         )  # fmt: skip
 
+    trained = [] if irregular(pools.built) else [pools.topology]
     if pools.own is None:
-        return [of("devices", "devices", pools.topology, lambda spec: on_topology(pools, spec), True)]
+        return [of("devices", "devices", spec, lambda spec: on_topology(pools, spec), True) for spec in trained]
+    served = [] if irregular(pools.own) else [pools.own]
     return [
-        of("rollout_devices", "rollout devices", pools.own, lambda spec: replace(pools, own=spec), False),
-        of("training_devices", "training devices", pools.topology, lambda spec: on_topology(pools, spec), True),
-    ]
+        *(of("rollout_devices", "rollout devices", spec, lambda spec: replace(pools, own=spec), False)
+          for spec in served),
+        *(of("training_devices", "training devices", spec, lambda spec: on_topology(pools, spec), True)
+          for spec in trained),
+    ]  # fmt: skip
 
 
 MODES = {"drain": "drain", "restart": "begin again", "side-by-side": "end on the old weights beside the new"}

@@ -1,6 +1,7 @@
 """The question of two pools, read: clusters, splits, and the pace of a pair of mappings.
 
-Contents: Asked, Part, Pools, read_pools, sources_of, route_of, stages_of, published_s, pace_of, paced, working.
+Contents: Asked, Part, Pools, read_pools, on_topology, sources_of, route_of, stages_of, published_s, pace_of, paced,
+working.
 """
 
 from __future__ import annotations
@@ -270,20 +271,32 @@ def read_pools(
     if given.only_type:
         given = readings_of(given)[0][1]
     own = load_topology(the_rollout.pool.topology) if the_rollout.pool.topology else None
-    inputs = read_inputs(model, run, given, profile, None)
-    spec = given
-    if own is None:
-        spec = _without_ones(levels_form(given))
-        if spec.levels[-1].size < 2:
-            raise InputError("has one outer unit, which cannot be split; give at least 2", file=spec.name)
-        if not irregular(given):
-            inputs = read_inputs(model, run, spec, profile, None)
+    spec, inputs = _cluster(model, run, given, profile, split=own is None)
     asked = Asked(model, run, topology, profile, devices)
     told = topology if isinstance(topology, str) else spec.name
     named = [replace(one, name=told) if one.kind == "topology" else one for one in inputs.named]
     pools = Pools(replace(inputs, named=named), the_rollout, _shown(rollout), spec, own, asked, given)
     check_gateways(pools)
     return pools
+
+
+def on_topology(pools: Pools, topology: Topology) -> Pools:
+    """The same question on another training cluster, or another one that is split. Raises InputError."""
+    facts = pools.inputs.facts
+    spec, inputs = _cluster(facts.model, facts.run, topology, facts.profile, split=pools.own is None)
+    return replace(pools, inputs=inputs, topology=spec, given=topology)
+
+
+def _cluster(
+    model: str | Model, run: str | Run, given: Topology, profile: str | Profile | None, *, split: bool
+) -> tuple[Topology, Inputs]:
+    """A cluster as it is searched, and the inputs on it."""
+    if not split:
+        return given, read_inputs(model, run, given, profile, None)
+    spec = _without_ones(levels_form(given))
+    if spec.levels[-1].size < 2:
+        raise InputError("has one outer unit, which cannot be split; give at least 2", file=spec.name)
+    return spec, read_inputs(model, run, given if irregular(given) else spec, profile, None)
 
 
 def _without_ones(topology: Topology) -> Topology:

@@ -11,11 +11,15 @@ from two_pools import drawn, plain_best, tiny_cluster, tiny_pools, tiny_rollout
 from mapsearch.costs import transfer
 from mapsearch.errors import InputError, MissingFact
 from mapsearch.inventories.base import validate
+from mapsearch.pooling.answers import pair_of
 from mapsearch.pooling.api import answer_of
+from mapsearch.pooling.conflicts import JointProbe
 from mapsearch.pooling.layouts import between_ranks, by_level, bytes_of, spot_bytes
+from mapsearch.pooling.levers import limit_levers
 from mapsearch.pooling.problem import route_of
 from mapsearch.pooling.published import published
 from mapsearch.pooling.split import best_pair
+from mapsearch.topologies.graph import node_link
 from mapsearch.topologies.spec import Topology
 
 
@@ -140,25 +144,8 @@ def test_a_gateway_in_a_corner_is_bound_by_the_way_to_it(tmp_path):
 
 
 def test_the_same_cluster_as_a_graph_publishes_alike():
-    from mapsearch.topologies.graph import node_link
-
     levels = tiny_cluster((2, 4), hbm_mb=256.0)
-    drawing = node_link(levels)
-    nodes = [
-        {"id": node["id"].replace(".", "_"), "type": node["type"], "unit": node["unit"]} for node in drawing["nodes"]
-    ]
-    links = [
-        {
-            "a": edge["source"].replace(".", "_"),
-            "b": edge["target"].replace(".", "_"),
-            "bandwidth": f"{edge['bytes_per_s']!r} B/s",
-            "latency": f"{edge['latency_s']!r} s",
-        }
-        for edge in drawing["edges"]
-    ]
-    data = json.loads(levels.model_dump_json(exclude_defaults=True))
-    del data["levels"]
-    graph = validate(Topology, {**data, "nodes": nodes, "links": links, "level_names": ["board", "rack"]}, file="graph")
+    graph = a_graph(levels)
     plans = [answer_of(pools, best_pair(pools)) for pools in (tiny_pools(topology=levels), tiny_pools(topology=graph))]
     assert plans[0].steady.step_s == pytest.approx(plans[1].steady.step_s)
     assert plans[0].publishing.stages_s == pytest.approx(plans[1].publishing.stages_s)
@@ -255,6 +242,9 @@ def test_a_cluster_with_holes_is_divided_as_well_as_loops_do(down):
     told = answer_of(pools, found)
     assert told.training_units
     assert any("two choices are searched" in note for note in told.notes)
+    # The answer leads back to the very division.
+    again = pair_of(pools, told)
+    assert (again.part.key, again.step_s) == (found.best.part.key, pytest.approx(found.best.step_s))
     assert set(told.training_units) < {f"board{at}" for at in range(5)}
     assert told.steady.step_s >= best_pair(tiny_pools(topology=uneven())).best.step_s * (1 - 1e-9)
 
@@ -293,6 +283,57 @@ def test_types_of_device_are_divided_between_the_pools():
     slow = best_pair(tiny_pools(topology=tiny_cluster((2, 4), hbm_mb=256.0))).best
     assert found.best.step_s <= slow.step_s * (1 + 1e-9)
     assert "fast" in found.best.part.which
+    assert pair_of(pools, answer_of(pools, found)).part.key == found.best.part.key
+
+
+def test_conflicts_tell_divisions_of_equal_size_and_other_types_apart():
+    """Two boards of either type: only those with memory can train, whichever side is asked about first."""
+    large = tiny_cluster().device.model_copy(update={"name": "large", "hbm": 256e6})
+    cluster = tiny_cluster((2, 4), hbm_mb=3.0).model_copy(
+        update={"other_devices": [large], "types": {"board0": "large", "board1": "large"}}
+    )
+    pools = tiny_pools(topology=cluster)
+    probe = JointProbe(pools)
+    asked = frozenset({"training.hbm"})
+    kept = {part.key: probe._trains(part, frozenset({"hbm"})) is not None for part in pools.parts()}
+    alone = {part.key: JointProbe(pools)._trains(part, frozenset({"hbm"})) is not None for part in pools.parts()}
+    assert kept == alone
+    assert len(set(kept.values())) == 2
+    assert probe.witness(asked) is not None
+
+
+def a_graph(levels, **changes):
+    """A cluster as its cables."""
+    drawing = node_link(levels)
+    nodes = [
+        {"id": node["id"].replace(".", "_"), "type": node["type"], "unit": node["unit"]} for node in drawing["nodes"]
+    ]
+    links = [
+        {
+            "a": edge["source"].replace(".", "_"),
+            "b": edge["target"].replace(".", "_"),
+            "bandwidth": f"{edge['bytes_per_s']!r} B/s",
+            "latency": f"{edge['latency_s']!r} s",
+        }
+        for edge in drawing["edges"]
+    ]
+    data = json.loads(levels.model_dump_json(exclude_defaults=True))
+    del data["levels"]
+    whole = {**data, "nodes": nodes, "links": links, "level_names": ["board", "rack"], **changes}
+    return validate(Topology, whole, file="graph")
+
+
+def test_more_memory_is_asked_about_on_the_cluster_as_it_is():
+    """With its hole and its cables; another number of units of it is not defined, and not said to be of no use."""
+    names = [node["id"] for node in node_link(tiny_cluster((2, 5)))["nodes"] if node["type"] == "device"]
+    graph = a_graph(tiny_cluster((2, 5), hbm_mb=256.0), down=[names[3].replace(".", "_")])
+    pools = tiny_pools(topology=graph)
+    levers = {lever.name: lever for lever in limit_levers(pools)}
+    larger = levers["hbm"].at(512e6)
+    assert [unit.down for unit in larger.unlike] == [unit.down for unit in pools.unlike]
+    assert larger.built.device.hbm == 512e6
+    assert larger.inputs.facts.fabric.device.hbm_bytes == 512e6
+    assert "devices" not in levers
 
 
 def test_a_rollout_pool_with_holes_of_its_own_serves_around_them(tmp_path):
