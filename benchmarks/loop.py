@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,15 +34,22 @@ GROWING_STEPS = 100
 
 
 def drawn(seed: int) -> LoopFacts:
-    """A random loop, stable or not."""
+    """A random loop of every kind, stable or not."""
     chance = np.random.default_rng([seed, 8])
+    facts = random_loop(chance, ("finish", "in-flight", "drain", "restart"))
+    return replace(facts, replicas=int(chance.choice([1, 4])), every=int(chance.choice([1, 1, 2, 4])))
+
+
+def random_loop(chance: np.random.Generator, switchings: Sequence[str]) -> LoopFacts:
+    """A loop on one replica with every version published: rates on both sides of balance, every policy, publishing
+    short and long, spread and alike lengths."""
     mean, per_batch = float(chance.choice([512, 2048, 8192])), int(chance.integers(64, 513))
     batch, rate, kept = mean * per_batch, 1e5, float(chance.choice([1.0, 1.0, 0.6]))
     train_s = batch / (rate * kept) * float(np.exp(chance.uniform(-1.0, 1.0)))
     publish_s = float(chance.choice([0.0, 0.3, 0.8, 1.6])) * train_s
     tailed = from_quantiles([0.0, 0.5, 0.9, 1.0], [mean * 0.1, mean * 0.8, mean * 2.0, mean * 4.0])
     lengths = [constant(mean), lognormal(mean, 0.5), lognormal(mean, 1.0), tailed][int(chance.integers(4))]
-    facts = LoopFacts(
+    return LoopFacts(
         batch_tokens=batch,
         train_s=train_s,
         rollout_tokens_per_s=rate,
@@ -57,15 +65,18 @@ def drawn(seed: int) -> LoopFacts:
         policy=str(chance.choice(["wait", "drop", "down-weight"])),  # type: ignore[arg-type]
         decay=0.5,
         publishing=str(chance.choice(["latest", "every"])),  # type: ignore[arg-type]
-        switching=str(chance.choice(["finish", "in-flight", "drain", "restart"])),  # type: ignore[arg-type]
+        switching=str(chance.choice(switchings)),  # type: ignore[arg-type]
     )
-    return replace(facts, replicas=int(chance.choice([1, 4])), every=int(chance.choice([1, 1, 2, 4])))
+
+
+def enough_steps(facts: LoopFacts, trajectories: int) -> int:
+    """Steps of a simulation that uses so many trajectories, after as many to settle."""
+    return 2 * int(min(400, max(60, trajectories / (facts.batch_tokens / facts.lengths.mean))))
 
 
 def apart(facts: LoopFacts, state: Steady, trajectories: int, seed: int) -> dict[str, float]:
     """Simulated over formula, less one, by figure; waits against the step, shares thrown away against all."""
-    per_batch = facts.batch_tokens / facts.lengths.mean
-    steps = 2 * int(min(400, max(60, trajectories / per_batch)))
+    steps = enough_steps(facts, trajectories)
     run = measured(facts, simulate(facts, steps=steps, seed=seed, patience_s=30.0 * state.step_s))
     if run is None:
         return {"step_s": math.inf}

@@ -1,6 +1,6 @@
 """Weights from the training pool to the rollout pool: who sends what to whom, and how long it takes (FORMULAS 1.7).
 
-Contents: Layout, shares, layout_bytes, stage_parts, stage_shares, sent_shares, sent_share, Route, transfer_parts_s,
+Contents: Layout, shares, layout_bytes, stage_parts, sent_shares, sent_share, Route, transfer_parts_s,
 transfer_s, bound_parts_s, transfer_bound_s, stages_s, publish_s.
 
 A weight is cut by position: attention and dense layers along their TP width, experts by number and by width. Each
@@ -80,12 +80,6 @@ def stage_parts(model: Model, stages: Sequence[int]) -> tuple[Floats, Floats]:
     dense[-1] += book.parts["output head"]
     total = sum(dense) + sum(experts)
     return np.array(dense) / total, np.array(experts) / total
-
-
-def stage_shares(model: Model, stages: Sequence[int]) -> Floats:
-    """Share of all parameters on each pipeline stage. Unit: none. Source: F3.1."""
-    dense, experts = stage_parts(model, stages)
-    return dense + experts
 
 
 def sent_shares(dense: Floats, experts: Floats, copies: float) -> Floats:

@@ -113,13 +113,11 @@ def _run(facts: LoopFacts, steps: int, seed: int) -> Trace:
 
 
 def _check_size(facts: LoopFacts, steps: int) -> None:
-    each = facts.batch_tokens / (facts.lengths.mean * facts.kept_share)
-    # Rollout that is faster than training makes more than is used, where nothing holds it.
-    surplus = max(1.0, facts.train_s * facts.kept_tokens_per_s / facts.batch_tokens)
-    if steps * each * surplus > MOST_TRAJECTORIES:
+    each = facts.made_per_step
+    if steps * each > MOST_TRAJECTORIES:
         raise InputError(
-            f"{steps:,} steps are {steps * each * surplus:,.0f} trajectories, more than {MOST_TRAJECTORIES:,.0f}; "
-            f"simulate at most {int(MOST_TRAJECTORIES / (each * surplus)):,} steps, or scale batch_tokens, "
+            f"{steps:,} steps are {steps * each:,.0f} trajectories, more than {MOST_TRAJECTORIES:,.0f}; "
+            f"simulate at most {int(MOST_TRAJECTORIES / each):,} steps, or scale batch_tokens, "
             "tokens_per_s and concurrency down together",
             field="run.steps",
         )

@@ -121,6 +121,12 @@ class LoopFacts:
         trained_tokens_per_s = self.batch_tokens / (self.train_s + self.publish_stall_s)
         return max(self.most_age_s * trained_tokens_per_s, self.batch_tokens + self.least_queue_tokens)
 
+    @property
+    def made_per_step(self) -> float:
+        """Trajectories of a training step, as many as rollout makes where it is faster and nothing holds it."""
+        surplus = max(1.0, self.train_s * self.kept_tokens_per_s / self.batch_tokens)
+        return self.batch_tokens / (self.lengths.mean * self.kept_share) * surplus
+
     def over(self, versions: float, age_s: float) -> bool:
         """Whether a sample of that lag and age is over one of the budgets."""
         return versions > self.versions_allowed or age_s > self.most_age_s

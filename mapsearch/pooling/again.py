@@ -30,9 +30,8 @@ class Again:
         key = (lever.name, lever.choice, value)
         if key not in self._found:
             asked = lever.at(value)
-            kept = self._kept if lever.name in SAME_SERVING else Kept(asked, self.objective.pays)
-            if not lever.trains:
-                kept.__dict__["trainer"] = self._kept.trainer  # the training side is the same, of the same sizes
+            trained = None if lever.trains else self._kept.trainer
+            kept = self._kept if lever.name in SAME_SERVING else Kept(asked, self.objective.pays, trained)
             found = best_pair(asked, self.deadline, objective=self.objective, kept=kept)
             if found.interrupted:
                 raise KeyboardInterrupt

@@ -1,6 +1,6 @@
 """`rollout`: two pools in one search, as a typed answer.
 
-Contents: rollout, answer_of, bounds_of, cost_of, mapping_of, steady_of, serving_of.
+Contents: rollout, answer_of, pair_told, bounds_of.
 """
 
 from __future__ import annotations
@@ -89,22 +89,29 @@ def answer_of(pools: Pools, found: Found, *, proof: str = "none") -> TwoPools:
         return TwoPools(status=status, training_devices=0, rollout_devices=0, **told, **empty)
     training = _training(pools, pair, proof) if found.complete else None
     proven = training is not None and training.status in ("optimal", "feasible" if proof == "none" else "optimal")
-    sizes = pair.part.training.fabric.devices, pair.part.rollout_devices
     return TwoPools(
         status="optimal" if proven else "feasible",
-        training_devices=sizes[0],
-        rollout_devices=sizes[1],
-        idle_devices=pools.devices - sum(sizes),
-        gap=max(0.0, (pair.value - found.bound) / pair.value),
-        cost=cost_of(pair, asked),
-        steady=steady_of(pools, pair),
-        mapping=mapping_of(pair),
-        serving=serving_of(pools, pair),
-        publishing=published(pools, pair),
+        **pair_told(pools, pair, found),
         training_units=[pools.unlike[at].name for at in pair.part.trains],
         training=training,
         **told,
     )
+
+
+def pair_told(pools: Pools, pair: Pair, found: Found) -> dict[str, Any]:
+    """The fields of an answer, and of a point of a front, that say what the best pair is."""
+    sizes = pair.part.training.fabric.devices, pair.part.rollout_devices
+    return {
+        "training_devices": sizes[0],
+        "rollout_devices": sizes[1],
+        "idle_devices": pools.devices - sum(sizes),
+        "gap": max(0.0, (pair.value - found.bound) / pair.value),
+        "cost": _cost(pair, found.objective),
+        "steady": _steady(pools, pair),
+        "mapping": _mapping(pair),
+        "serving": _serving(pools, pair),
+        "publishing": published(pools, pair),
+    }
 
 
 def bounds_of(pools: Pools, found: Found, bound: float) -> dict[str, float | None]:
@@ -114,7 +121,7 @@ def bounds_of(pools: Pools, found: Found, bound: float) -> dict[str, float | Non
     return {"bound_s": bound if known and not asked.pays else None, "bound_per_million": each}
 
 
-def cost_of(pair: Pair, asked: Objective) -> Cost:
+def _cost(pair: Pair, asked: Objective) -> Cost:
     """What the tokens of a pair cost."""
     sides, tokens = (pair.part.training.fabric.devices, pair.part.rollout_devices), pair.pace.batch_tokens
     hours = DEVICE_HOURS.per_million(pair.step_s * float(DEVICE_HOURS.weight(*sides)), tokens)
@@ -127,7 +134,7 @@ def cost_of(pair: Pair, asked: Objective) -> Cost:
     )
 
 
-def mapping_of(pair: Pair) -> RankedMapping:
+def _mapping(pair: Pair) -> RankedMapping:
     """The training mapping of a pair, estimated."""
     relations = problem_of(pair.part.training).relations
     return ranked_mapping(1, point_of(pair.mapping, pair.part.training), relations)
@@ -157,7 +164,7 @@ def _division(pools: Pools, found: Found, one: Division) -> DivisionTold:
     )
 
 
-def steady_of(pools: Pools, pair: Pair) -> Steady:
+def _steady(pools: Pools, pair: Pair) -> Steady:
     """The steady state of a pair."""
     pace = pair.pace
     lag = pace.lag_bound(pace.step_s)
@@ -184,7 +191,7 @@ def steady_of(pools: Pools, pair: Pair) -> Steady:
     )
 
 
-def serving_of(pools: Pools, pair: Pair) -> ServingPlan:
+def _serving(pools: Pools, pair: Pair) -> ServingPlan:
     """How a pair serves."""
     offer, shape = pair.offer, pair.offer.shape
     return ServingPlan(

@@ -27,11 +27,10 @@ from mapsearch.inventories.profile import Profile
 from mapsearch.inventories.rollout import Rollout
 from mapsearch.inventories.run import Run
 from mapsearch.pooled_front import PoolFront, PoolPoint
-from mapsearch.pooling.api import bounds_of, cost_of, mapping_of, serving_of, steady_of
+from mapsearch.pooling.api import bounds_of, pair_told
 from mapsearch.pooling.infeasible import explain_infeasible
 from mapsearch.pooling.objective import Objective, objective_of
 from mapsearch.pooling.problem import Pools, read_pools
-from mapsearch.pooling.published import published
 from mapsearch.pooling.split import Found, Kept, Pair, best_pair
 from mapsearch.solver.search import SLACK
 from mapsearch.topologies.spec import Topology
@@ -91,8 +90,8 @@ class _Front:
     known: int = 0
     mappings: int = 0
     interrupted: bool = False
-    failed: tuple[Pools, Found] | None = None
-    """The question of a point under which nothing fits, and what was found of it."""
+    failed: Pools | None = None
+    """The question of a point under which nothing fits."""
 
     def along(self, held: float, asked: list[int] | None) -> None:
         """The points of one queue."""
@@ -105,7 +104,7 @@ class _Front:
             found.append((self._point(question, answer, gains), answer.best))
             best = min(best, value)
             if answer.best is None and answer.complete:
-                self.failed = self.failed or (question, answer)
+                self.failed = self.failed or question
             self.known += 1
         self.points += self._marked([point for point, _ in found])
 
@@ -157,20 +156,10 @@ class _Front:
         if pair is None:
             status = "infeasible" if found.complete else "unknown"
             empty = dict.fromkeys(("gap", "cost", "steady", "mapping", "serving", "publishing"))
-            return PoolPoint(status=status, gains=False, **dict.fromkeys(_SIZES, 0), **told, **empty)
-        sizes = pair.part.training.fabric.devices, pair.part.rollout_devices
-        return PoolPoint(
-            status="exact" if found.complete else "open",
-            gains=gains,
-            gap=max(0.0, (pair.value - found.bound) / pair.value),
-            **dict(zip(_SIZES, (*sizes, question.devices - sum(sizes)), strict=True)),
-            cost=cost_of(pair, self.objective),
-            steady=steady_of(question, pair),
-            mapping=mapping_of(pair),
-            serving=serving_of(question, pair),
-            publishing=published(question, pair),
-            **told,
-        )
+            sizes = dict.fromkeys(("training_devices", "rollout_devices", "idle_devices"), 0)
+            return PoolPoint(status=status, gains=False, **sizes, **told, **empty)
+        status = "exact" if found.complete else "open"
+        return PoolPoint(status=status, gains=gains, **pair_told(question, pair, found), **told)
 
     def _marked(self, points: list[PoolPoint]) -> list[PoolPoint]:
         """The points of one queue with the knee among those that gain."""
@@ -194,7 +183,7 @@ class _Front:
         status: Status = "exact" if held else "infeasible"
         if statuses & {"open", "unknown"}:
             status = "open" if held else "unknown"
-        told = explain_infeasible(self.failed[0]).fields() if status == "infeasible" and self.failed else {"notes": []}
+        told = explain_infeasible(self.failed).fields() if status == "infeasible" and self.failed else {"notes": []}
         told["notes"] = [*self.notes, *told["notes"]]
         return PoolFront(
             status=status,
@@ -211,6 +200,3 @@ class _Front:
             seconds=seconds,
             **told,
         )
-
-
-_SIZES = ("training_devices", "rollout_devices", "idle_devices")

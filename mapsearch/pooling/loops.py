@@ -96,8 +96,7 @@ def with_replicas(facts: LoopFacts, replicas: int) -> LoopFacts:
 
 def _enough(facts: LoopFacts, steps: int) -> int:
     """The most replicas whose trajectories are not too many to simulate; one at least."""
-    surplus = max(1.0, facts.train_s * facts.kept_tokens_per_s / facts.batch_tokens)
-    each = facts.batch_tokens / (facts.lengths.mean * facts.kept_share) * surplus / facts.replicas
+    each = facts.made_per_step / facts.replicas
     return max(1, min(facts.replicas, math.floor(ENOUGH / (steps * each))))
 
 

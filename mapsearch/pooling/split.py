@@ -99,6 +99,8 @@ class Kept:
 
     pools: Pools
     parted: bool = False
+    trained: Trainer | None = None
+    """Of a question with the same training side and the same sizes of it, if there is one."""
 
     @cached_property
     def sides(self) -> Sides:
@@ -108,7 +110,7 @@ class Kept:
     @cached_property
     def trainer(self) -> Trainer:
         """Training searches."""
-        return Trainer(self.sides)
+        return self.trained or Trainer(self.sides)
 
     @cached_property
     def ways(self) -> list[Served]:

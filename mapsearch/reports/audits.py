@@ -13,7 +13,7 @@ from rich.text import Text
 from mapsearch.audited import Audit, AxisAudit, LinkLoad
 from mapsearch.reports import human
 from mapsearch.reports.flat import markdown_table
-from mapsearch.reports.layout import Column, flowed, grid, grid_width, section
+from mapsearch.reports.layout import fitted, flowed, section
 from mapsearch.reports.tables import resting_lines
 
 _EXTRA = ("simulated", "measured")
@@ -45,23 +45,12 @@ def audit_lines(audit: Audit, *, width: int, verbose: bool = False, footer: bool
     lines = flowed(_headline(audit), width=width, style="bold green" if audit.holds else "bold yellow")
     lines += flowed(_about(audit), width=width, style="dim")
     for heading, titles, rows in _tables(audit, verbose):
-        columns = [Column(title, [row[place] for row in rows], left=place == 0) for place, title in enumerate(titles)]
-        fits = grid_width(columns) + 2 <= width
-        lines += section(heading, grid(columns, indent=2) if fits else _rows(titles, rows, width), width=width)
+        lines += section(heading, fitted(titles, rows, width=width), width=width)
     for heading, sentences in _lists(audit, verbose):
         body = [line for sentence in sentences for line in flowed(sentence, width=width, indent=2)]
         lines += section(heading, body, width=width)
     if footer:
         lines += resting_lines([], audit, width, verbose=verbose)
-    return lines
-
-
-def _rows(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Text]:
-    """A table that is too wide for the screen, row by row."""
-    lines: list[Text] = []
-    for row in rows:
-        rest = (f"{title} {value}".strip() for title, value in zip(titles[1:], row[1:], strict=True) if value)
-        lines += flowed(" · ".join([row[0], *rest]), indent=2, width=width)
     return lines
 
 

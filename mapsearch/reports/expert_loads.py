@@ -15,7 +15,7 @@ from mapsearch.expert_load import ExpertLoad, LayerLoad, RoutingValues, Spread
 from mapsearch.reports import human
 from mapsearch.reports.exports.charts import Chart, Line, charts_svg
 from mapsearch.reports.flat import markdown_table
-from mapsearch.reports.layout import Column, flowed, grid, grid_width, section
+from mapsearch.reports.layout import fitted, flowed, section
 from mapsearch.reports.page import page
 
 _PAGE_WIDTH = 120
@@ -31,23 +31,12 @@ def expert_load_lines(load: ExpertLoad, *, width: int, verbose: bool = False, fo
     lines = flowed(_headline(load), width=width, style="bold")
     lines += [line for sentence in _about(load) for line in flowed(sentence, width=width, style="dim")]
     for heading, titles, rows in _tables(load, verbose):
-        columns = [Column(title, [row[place] for row in rows], left=place == 0) for place, title in enumerate(titles)]
-        fits = bool(rows) and grid_width(columns) + 2 <= width
-        lines += section(heading, grid(columns, indent=2) if fits else _rows(titles, rows, width), width=width)
+        lines += section(heading, fitted(titles, rows, width=width), width=width)
     if footer:
         lines += [
             Text(""),
             *(line for note in load.notes for line in flowed(f"Note: {note}", width=width, style="dim")),
         ]
-    return lines
-
-
-def _rows(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[Text]:
-    """A table that is too wide for the screen, row by row."""
-    lines: list[Text] = []
-    for row in rows:
-        rest = (f"{title} {value}".strip() for title, value in zip(titles[1:], row[1:], strict=True) if value)
-        lines += flowed(" · ".join([row[0], *rest]), indent=2, width=width)
     return lines
 
 

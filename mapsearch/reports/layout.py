@@ -1,6 +1,6 @@
 """Lines of styled text that fit a width: the few pieces every table view is built from.
 
-Contents: Column, grid, packed, flowed, section, to_ascii.
+Contents: Column, grid, grid_width, fitted, packed, flowed, section, to_ascii.
 
 A view is a list of `rich.text.Text` lines; its `.plain` is what a pipe gets.
 """
@@ -63,6 +63,18 @@ def grid(columns: Sequence[Column], *, indent: int = 0) -> list[Text]:
 def grid_width(columns: Sequence[Column]) -> int:
     """Cells that `grid` needs."""
     return sum(column.width + column.gap for column in columns) - columns[0].gap
+
+
+def fitted(titles: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> list[Text]:
+    """A table whose first column names its rows; row by row where it is too wide for the screen, or empty."""
+    columns = [Column(title, [row[place] for row in rows], left=place == 0) for place, title in enumerate(titles)]
+    if rows and grid_width(columns) + 2 <= width:
+        return grid(columns, indent=2)
+    lines: list[Text] = []
+    for row in rows:
+        rest = (f"{title} {value}".strip() for title, value in zip(titles[1:], row[1:], strict=True) if value)
+        lines += flowed(" · ".join([row[0], *rest]), indent=2, width=width)
+    return lines
 
 
 def packed(parts: Sequence[tuple[str, str]], *, indent: int, width: int, gap: str = "   ") -> list[Text]:
